@@ -70,10 +70,30 @@ class Decider:
         )
 
 
-def request_view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:
-    """Return a request as scorers see it, at the present time."""
+def request_view(
+    model: str,
+    prefix: Prefix | None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    prompt: Prompt | None = None,
+) -> RequestView:
+    """Return a request as scorers see it, at the present time.
+
+    Args:
+        model: as the client named it.
+        prefix: block keys of the prompt, None if it has none.
+        headers: of the request, None if it did not come by HTTP.
+        prompt: the prompt, from which its tokens are estimated if their ids are missing or cut; None if it is not known.
+    """
     n_tokens = prefix.n_tokens if prefix is not None else 0
-    return RequestView(model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {})
+    is_estimated = False
+    if prompt is not None and prompt.tokens is None:
+        is_estimated, n_tokens = True, prompt.n_estimated
+    elif prompt is not None and prompt.cut is not None:
+        is_estimated, n_tokens = True, max(n_tokens, prompt.n_estimated)
+    return RequestView(
+        model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {}, is_estimated=is_estimated
+    )
 
 
 def usable_tokens(decision: Decision) -> int:

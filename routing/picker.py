@@ -111,7 +111,8 @@ class Picker(Router):
             prefix: block keys of the prompt, None if it has none.
             prompt: the prompt of the keys, None if the keys were given directly.
         """
-        decision = self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
+        view = request_view(model, prefix, prompt=prompt)
+        decision = self._decider.decide(self.policy, view, prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
 
     def _read(
@@ -129,7 +130,7 @@ class Picker(Router):
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(_model_of(prompt), prefix, request.headers)
+        view = request_view(_model_of(prompt), prefix, request.headers, prompt=prompt)
         draws = records.draws(self._rng)
         decision = self._decider.decide(
             policy,

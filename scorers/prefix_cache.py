@@ -45,7 +45,7 @@ class PrefixCacheParams(PluginParams, frozen=True):
         if self.auto_tune is None and self.lru_capacity_per_server is None:
             return None
         return ApproxParams(
-            auto_tune=self.auto_tune is not False, lru_capacity_per_server=self.lru_capacity_per_server
+            auto_tune=self.auto_tune is not False, lru_capacity_per_server=self.lru_capacity_per_server or 0
         ).producer()
 
 

@@ -167,7 +167,11 @@ class _Planner:
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
-            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+            self._config,
+            tiers=produced.tiers,
+            events=produced.events,
+            predictions=produced.predictions,
+            approximate=produced.approximate,
         )
         return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
 

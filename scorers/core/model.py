@@ -87,7 +87,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     trust: Trust = Trust.DARK
 
     def uncached_tokens(self, request: RequestView) -> int:
-        """Return the prompt tokens that the endpoint is expected to compute, 0 if the prompt was not tokenized."""
+        """Return the prompt tokens that the endpoint is expected to compute, 0 if nothing is known of the prompt."""
         cached = int(self.credit * self.prefix.usable_tokens) if self.prefix is not None else 0
         return max(0, request.n_tokens - cached)
 
@@ -98,14 +98,16 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         model: model name in the request.
         now: monotonic seconds.
-        n_tokens: prompt tokens, 0 if the prompt was not tokenized.
+        n_tokens: prompt tokens; 0 if nothing is known of the prompt.
         headers: lower-case name -> value; empty if the request did not come by HTTP.
+        is_estimated: whether `n_tokens` is an estimate, because the prompt's token ids are missing or cut.
     """
 
     model: str
     now: float
     n_tokens: int = 0
     headers: Mapping[str, str] = {}
+    is_estimated: bool = False
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

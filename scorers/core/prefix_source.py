@@ -55,9 +55,17 @@ class ApproxProducer:
 
     Attributes:
         capacity: blocks per server; None takes the size that the engine reports.
+        default_capacity: blocks per server if the engine reports none.
+        block_size: tokens per block; with a `capacity` of None only if the engine reports none.
+        max_tokens: longest prefix that is matched, in tokens; 0 for `max_blocks`.
+        max_blocks: the same in blocks; 0 for no limit.
     """
 
     capacity: int | None
+    default_capacity: int = 31_250
+    block_size: int = 16
+    max_tokens: int = 131_072
+    max_blocks: int = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Profile:
             picker=self._picker.type,
             filters=self._filter_names,
             faults=tuple(faults),
+            is_estimated=request.is_estimated,
         )
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
