@@ -1,4 +1,4 @@
-"""Defaults of the reference picker's listeners, for a process that is started by its flags alone."""
+"""Defaults of the reference picker, for a process that is started by its flags and file alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from .schema import KVAtlasConfig
 
 
 def with_reference_defaults(config: KVAtlasConfig) -> KVAtlasConfig:
-    """Return the configuration with the reference's listeners: ext-proc with TLS, health, and `/metrics` with reviews.
+    """Return the configuration with the reference's listeners and its dialect of ext-proc.
+
+    The listeners are ext-proc with TLS, health, and `/metrics` with reviews.
 
     Source: `--secure-serving` and `--metrics-endpoint-auth` are true by default, and there is no further listener.
     """
@@ -19,4 +21,4 @@ def with_reference_defaults(config: KVAtlasConfig) -> KVAtlasConfig:
         tls=TlsConfig(self_signed=True, http=False),
         auth=AuthConfig(metrics_review=True),
     )
-    return replace(config, server=server)
+    return replace(config, server=server, ext_proc=replace(config.ext_proc, compat="llm-d"))
