@@ -312,4 +312,4 @@ def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
     idle_interval_s = plan.config.metrics_scrape.idle_interval_s
     admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
-    return Policy(generation, plan.profile, admission)
+    return Policy(generation, plan.profile, admission, plan.load, plan.burst)

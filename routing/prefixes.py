@@ -25,6 +25,18 @@ def prefix_of_prompt(prompt: Prompt | None, atlas: Atlas) -> Prefix | None:
     return atlas.byte_prefix(prompt.unencoded, lora=lora or prompt.keyed_as or None, salt=salt)
 
 
+def covering_keys(prompt: Prompt, atlas: Atlas, block_size: int) -> array[int]:
+    """Return the keys of all blocks of a prompt, including a last one that is not full; none without a prompt."""
+    lora, salt = prompt.lora, prompt.cache_salt
+    if prompt.tokens is not None:
+        prefix = atlas.prefix(prompt.tokens, media=prompt.media, lora=lora, salt=salt)
+    elif prompt.unencoded is not None:
+        prefix = atlas.byte_prefix(prompt.unencoded, lora=lora or prompt.keyed_as or None, salt=salt)
+    else:
+        return array("Q")
+    return prefix.covering_keys(block_size)
+
+
 def prefix_of_keys(keys: array[int], block_size: int | None, atlas: Atlas) -> Prefix:
     """Return a prefix of known keys, at the given block size or at every size in use."""
     sizes = [block_size] if block_size is not None else atlas.block_sizes

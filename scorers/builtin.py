@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from . import (
     active_request,
+    burst_prefix_cache,
     context_length,
+    in_flight_load,
     kv_cache_utilization,
     load_aware,
     lora_affinity,
+    mm_embeddings_cache,
     no_hit_lru,
     precise_prefix_cache,
     prefix_cache,
@@ -50,6 +53,9 @@ def builtin_registry() -> Registry:
         weighted_random,
         random_choice,
         producers,
+        in_flight_load,
+        mm_embeddings_cache,
+        burst_prefix_cache,
     ):
         plugin.register(registry)
     return registry

@@ -13,10 +13,10 @@ from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Filter, Picker, Scorer
+from ...scorers.core.base import Filter, LoadEstimate, Picker, Scorer
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams
-from ...scorers.core.prefix_source import PrefixProducer
+from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
@@ -52,6 +52,8 @@ class Plan:
         notes: plugins that were accepted without effect, one line each.
         references: plugins of the profile, in its order; empty if the profile is made from `weights`.
         built: (kind, name) -> plugin, for the plugins of the profile.
+        load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
+        burst: how requests that arrive together are assigned; None if they do not wait for each other.
     """
 
     config: KVAtlasConfig
@@ -59,6 +61,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
+    load: LoadEstimate | None = None
+    burst: BurstProducer | None = None
 
 
 @runtime_checkable
@@ -113,6 +117,10 @@ def known_types() -> set[str]:
     return registered | offered_types() | NO_EFFECT.keys()
 
 
+_NOT_IN_PROFILES = frozenset({"producer", "load producer"})
+"""Kinds of plugins that no profile names."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """An entry of `plugins` with valid parameters."""
@@ -124,8 +132,8 @@ class _Declared:
 
     @property
     def decides(self) -> bool:
-        """Whether it can be in a profile, as all but producers can."""
-        return any(kind != "producer" for kind in self.params)
+        """Whether it can be in a profile."""
+        return not _NOT_IN_PROFILES.issuperset(self.params)
 
 
 @dataclass(slots=True)
@@ -163,7 +171,7 @@ class _Planner:
             else:
                 self._declare(("plugins", number), plugin)
         produced = produced_tiers(self._producers(), self._config)
-        profile = self._profile(produced)
+        profile, load, burst = self._profile(produced), self._load(), self._burst()
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
@@ -173,7 +181,7 @@ class _Planner:
             predictions=produced.predictions,
             approximate=produced.approximate,
         )
-        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
+        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built, load, burst)
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
@@ -221,6 +229,27 @@ class _Planner:
             if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
         }
 
+    def _media(self) -> dict[str, int]:
+        """Return name of a media producer -> items per server."""
+        producers = self._producers().items()
+        return {name: each.n_items for name, each in producers if isinstance(each, MediaProducer)}
+
+    def _burst(self) -> BurstProducer | None:
+        """Return the first burst producer."""
+        for declared in self._declared.values():
+            producer = self._built(self._registry.producers, declared, BuildContext())
+            if isinstance(producer, BurstProducer):
+                return producer
+        return None
+
+    def _load(self) -> LoadEstimate | None:
+        """Return the first estimate that adds something."""
+        for declared in self._declared.values():
+            estimate = self._built(self._registry.loads, declared, BuildContext())
+            if estimate is not None and estimate.adds_output:
+                return estimate
+        return None
+
     def _profile(self, produced: ProducedTiers) -> Profile | None:
         parts = _Parts()
         for path, reference in self._references():
@@ -259,7 +288,9 @@ class _Planner:
             self._report_other_kind(path, name)
             return
         own = produced.sources.get(name)
-        context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
+        context = BuildContext(
+            tuple(tier.name for tier in produced.tiers), produced.sources, own, self._media()
+        )
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:

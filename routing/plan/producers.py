@@ -13,6 +13,7 @@ from ...configs.schema import EventsConfig, KVAtlasConfig, TierConfig
 from ...configs.units import Duration
 from ...scorers.core.prefix_source import (
     ApproxProducer,
+    BurstProducer,
     OneTier,
     PreciseProducer,
     PrefixProducer,
@@ -67,6 +68,7 @@ def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfi
         name: OneTier(names[place] if place < len(names) else None) for name, place in places.items()
     }
     sources |= {name: TierCredits(_credits(each, config.tiers)) for name, each in precise.items()}
+    sources |= {name: each for name, each in producers.items() if isinstance(each, BurstProducer)}
     return ProducedTiers(
         sources,
         tiers,

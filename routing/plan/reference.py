@@ -24,7 +24,6 @@ NO_EFFECT: Mapping[str, str] = {
     "k8s-notification-source": "kvatlas forgets what a removed endpoint held by itself",
     "token-producer": _TOKENS,
     "tokenizer": _TOKENS,
-    "inflight-load-producer": "kvatlas counts requests and uncached prompt tokens in flight by itself",
     "openai-parser": _PARSING,
     "anthropic-parser": _PARSING,
     "vllmhttp-parser": _PARSING,

@@ -92,6 +92,13 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return max(0, request.n_tokens - cached)
 
 
+class BurstPlace(msgspec.Struct, frozen=True, gc=False):
+    """The endpoint of a request that arrived together with others, and the blocks of its prompt."""
+
+    endpoint: str
+    n_blocks: int
+
+
 class RequestView(msgspec.Struct, frozen=True, gc=False):
     """The part of a request that scorers see.
 
@@ -101,6 +108,9 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         n_tokens: prompt tokens; 0 if nothing is known of the prompt.
         headers: lower-case name -> value; empty if the request did not come by HTTP.
         is_estimated: whether `n_tokens` is an estimate, because the prompt's token ids are missing or cut.
+        output_tokens: estimated tokens of the response, 0 unless `inflight-load-producer` counts them as load.
+        media: ids of the images, videos and audio in the prompt, each once; filled if a plugin `ReadsMedia`.
+        burst: where `burst-prefix-cache-producer` assigns the request, None if it assigns it nowhere.
     """
 
     model: str
@@ -108,6 +118,9 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     n_tokens: int = 0
     headers: Mapping[str, str] = {}
     is_estimated: bool = False
+    output_tokens: int = 0
+    media: tuple[int, ...] = ()
+    burst: BurstPlace | None = None
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

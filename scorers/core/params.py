@@ -27,11 +27,13 @@ class BuildContext:
         tiers: names of the configured tiers, fastest first.
         sources: name of a prefix producer -> source of its matches.
         own: source that the plugin's own parameters describe, None if they describe none.
+        media: name of an `mm-embeddings-cache-producer` -> media items per server.
     """
 
     tiers: tuple[str, ...] = ()
     sources: Mapping[str, PrefixSource] = field(default_factory=dict[str, PrefixSource])
     own: PrefixSource | None = None
+    media: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def known_tier(self, tier: str, key: str = "tier") -> str:
         """Return `tier`, which the parameter `key` names, if it is configured.

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ..errors import NoCandidatesError, ProfileError
-from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
+from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, ReadsMedia, Rng, Scorer
 from .candidates import Candidates
 from .columns import FloatArray, RowArray, weighted_sums
 from .decision import Decision, Drop, PluginFault, WeightedScorer
@@ -68,6 +68,8 @@ class Profile:
         self._learn_picks = [(name, each) for name, each in plugins if isinstance(each, LearnsFromPicks)]
         self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
+        self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
+        """Whether a plugin reads the media of requests."""
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:

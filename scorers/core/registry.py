@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from ..errors import RegistryError
-from .base import Filter, Picker, Scorer
+from .base import Filter, LoadEstimate, Picker, Scorer
 from .params import BuildContext, PluginParams
 from .prefix_source import PrefixProducer
 
@@ -69,8 +69,13 @@ class Registry:
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
+        self.loads: Plugins[LoadEstimate] = Plugins("load producer")
 
     @property
-    def kinds(self) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer]]:
+    def kinds(
+        self,
+    ) -> tuple[
+        Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer], Plugins[LoadEstimate]
+    ]:
         """Return the plugins of all kinds."""
-        return self.filters, self.scorers, self.pickers, self.producers
+        return self.filters, self.scorers, self.pickers, self.producers, self.loads
