@@ -24,16 +24,17 @@ _PICKERS_OWN = (
     f"{DESTINATION_HEADER}-scores",
     DROPPED_REASON_HEADER,
 )
-_DISAGGREGATION = (
+_VIDEO = ("x-llm-d-video-fps", "x-llm-d-video-duration-seconds", "x-llm-d-video-resolution")
+SIDECAR_HEADERS = (
     "x-prefiller-host-port",
     "x-encoder-hosts-ports",
-    "x-data-parallel-endpoint",
+    "x-data-parallel-host-port",
     "x-kv-cache-source-host-port",
 )
 """Addresses that sidecars of engines connect to: a client could make them connect to any host."""
 
 CONTROL_HEADERS: frozenset[str] = frozenset(
-    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *_SLO, *_PICKERS_OWN, *_DISAGGREGATION)
+    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *_SLO, *_VIDEO, *_PICKERS_OWN, *SIDECAR_HEADERS)
 )
 """Headers read or set by the picker, which never reach an engine as a client sent them."""
 
@@ -63,7 +64,9 @@ def model_rewrite(headers: Mapping[str, str]) -> str:
 def only_if_cached(headers: Mapping[str, str]) -> bool:
     """Return whether the request is refused if no prefix of it is cached: `Prefer: if-available`."""
     prefer = headers.get("prefer")
-    return prefer is not None and "if-available" in (each.strip().lower() for each in prefer.split(","))
+    if prefer is None:
+        return False
+    return "if-available" in (each.partition(";")[0].strip().lower() for each in prefer.split(","))
 
 
 def traceparent(headers: Mapping[str, str]) -> str:

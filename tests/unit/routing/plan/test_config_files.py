@@ -55,7 +55,7 @@ EPP = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{typ
         pytest.param(None, HEAD, False, id="our_file_by_its_flag"),
     ],
 )
-def test_listeners_are_the_references_when_nothing_of_ours_is_given(
+def test_process_behaves_as_the_reference_when_nothing_of_ours_is_given(
     config: str | None, picker: str | None, is_reference: bool, tmp_path: Path
 ) -> None:
     paths: list[Path | None] = []
@@ -64,12 +64,13 @@ def test_listeners_are_the_references_when_nothing_of_ours_is_given(
             (tmp_path / name).write_text(text)
         paths.append(tmp_path / name if text is not None else None)
 
-    server = ConfigFiles(paths[0], paths[1]).load().config.server
+    loaded = ConfigFiles(paths[0], paths[1]).load().config
 
     reference = ServerConfig(
         rest="", tls=TlsConfig(self_signed=True, http=False), auth=AuthConfig(metrics_review=True)
     )
-    assert server == (reference if is_reference else ServerConfig())
+    assert loaded.server == (reference if is_reference else ServerConfig())
+    assert loaded.ext_proc.compat == ("llm-d" if is_reference else "none")
 
 
 def test_listed_endpoints_are_read_with_the_file(files: tuple[Path, Path]) -> None:
