@@ -84,8 +84,8 @@ class Play:
         return observed
 
     async def _together(self, sends: Sequence[Json]) -> list[Json]:
-        """Send each when the one before has its answer, which keeps their order, and answer none before the last."""
-        begun = [await self._begun(each) for each in sends]
+        """Send all at once, in order, since the picker may wait for them; answer none before the last."""
+        begun = await asyncio.gather(*map(self._begun, sends))
         for stream, observed in begun:
             await self._finished(stream, observed)
         return [observed for _, observed in begun]
