@@ -18,8 +18,16 @@ from .decode import decode
 from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
+from .schema import (
+    EndpointsConfig,
+    KVAtlasConfig,
+    ModelConfig,
+    PluginConfig,
+    SchedulingProfileConfig,
+    TokenizationConfig,
+)
 from .section import Section
+from .token_producer import estimate, is_token_producer, remote_tokenizer, token_producer_problems
 from .words import nearest
 
 KIND = "EndpointPickerConfig"
@@ -131,13 +139,15 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     scrape, _ = extracted(filter(is_extractor, config.plugins))
     for interval in filter(None, map(interval_of, sources)):
         scrape = msgspec.structs.replace(scrape, interval=interval)
-    translated = [discovery, detecting, *sources]
+    translated = [discovery, detecting, *sources, *filter(is_token_producer, config.plugins)]
     given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
     plugins = tuple(map(_with_producer, given))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
     return KVAtlasConfig(
         api_version="kvatlas/v1",
+        model=ModelConfig(remote_tokenizer=remote_tokenizer(config.plugins)),
+        tokenization=TokenizationConfig(estimate=estimate(config.plugins)),
         plugins=plugins,
         scheduling_profiles=config.scheduling_profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
@@ -180,6 +190,8 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
             problems = extractor_problems(plugin)
         elif is_source(plugin):
             problems = source_problems(plugin)
+        elif is_token_producer(plugin):
+            problems = token_producer_problems(plugin)
         elif plugin is detector(config.plugins, _detector_name(config)):
             problems = detector_problems(plugin)
         for problem in problems:
