@@ -32,6 +32,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("plugins",),
     ("schedulingProfiles",),
     ("metricsScrape",),
+    ("scoring",),
     ("predictions",),
     ("audit",),
 )

@@ -63,6 +63,8 @@ class EngineSeries:
         process_start: gauge of the start time of the process, in wall-clock seconds.
         lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
             its update.
+        lora_loaded: series with a sample of 1 for each loaded LoRA adapter, which the labels `adapter_name` and `level` (gpu
+            or cpu) name.
     """
 
     waiting: tuple[Selector, ...]
@@ -76,6 +78,7 @@ class EngineSeries:
     offload: tuple[Selector, ...] = ()
     process_start: Selector = Selector("process_start_time_seconds")
     lora_info: tuple[Selector, ...] = ()
+    lora_loaded: tuple[Selector, ...] = ()
 
     @property
     def load(self) -> tuple[Selector, ...]:
@@ -86,7 +89,9 @@ class EngineSeries:
     def names(self) -> list[str]:
         """Return the names of all series that are read."""
         facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
-        return sorted({selector.name for selector in (*self.load, *facts, *self.lora_info)})
+        return sorted(
+            {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded)}
+        )
 
 
 def _all(*texts: str) -> tuple[Selector, ...]:
@@ -102,6 +107,7 @@ ENGINES: Mapping[str, EngineSeries] = {
         cache_info=_all("vllm:cache_config_info"),
         offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
         lora_info=_all("vllm:lora_requests_info"),
+        lora_loaded=_all("vllm:lora_adapter_loaded"),
     ),
     "sglang": EngineSeries(
         waiting=_all("sglang:num_queue_reqs"),
@@ -166,6 +172,7 @@ def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
         block_size_label=own.block_size_label or series.block_size_label,
         num_blocks_label=own.num_blocks_label or series.num_blocks_label,
         lora_info=_chosen(own.lora_info, series.lora_info),
+        lora_loaded=_chosen(own.lora_loaded, series.lora_loaded),
     )
 
 

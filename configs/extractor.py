@@ -24,6 +24,7 @@ _SPECS: Mapping[str, str] = {
     "running_requests_spec": "running",
     "kv_usage_spec": "kv_utilization",
     "lora_spec": "lora_info",
+    "lora_loaded_spec": "lora_loaded",
     "cache_info_spec": "cache_info",
 }
 """Field of `ExtractedEngine` -> field of `EngineConfig`."""
@@ -42,6 +43,8 @@ class ExtractedEngine(Section, frozen=True):
     """Gauge of the used part of the KV blocks."""
     lora_spec: str = ""
     """Series with the LoRA adapters in its labels."""
+    lora_loaded_spec: str | None = None
+    """Series with a sample for each loaded LoRA adapter; absent: the one that kvatlas knows."""
     cache_info_spec: str = ""
     """Series with block size and number of blocks in its labels."""
 
@@ -70,7 +73,7 @@ def extractor_problems(plugin: PluginConfig) -> Iterator[Problem]:
         return
     for number, engine in enumerate(params.engine_configs):
         for field in msgspec.structs.fields(ExtractedEngine):
-            text: str = getattr(engine, field.name)
+            text: str | None = getattr(engine, field.name)
             if text and field.name in _SPECS:
                 try:
                     Selector.parse(text)

@@ -16,8 +16,9 @@ from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
 from .estimate import EstimateConfig
+from .nulls import without_nulls
 from .paths import with_absolute_paths
-from .reading import read_document
+from .reading import GivenText, read_document
 from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig, TokenizationConfig
 from .scraping import MetricsScrapeConfig
 
@@ -46,7 +47,7 @@ def load_config(path: str | Path) -> KVAtlasConfig:
 
 
 def load_file(
-    path: str | Path, *, check: Check | None = None, base: KVAtlasConfig | None = None
+    path: str | Path | GivenText, *, check: Check | None = None, base: KVAtlasConfig | None = None
 ) -> LoadedConfig:
     """Load the configuration in the YAML file `path`, with every default filled in.
 
@@ -67,7 +68,8 @@ def load_file(
     if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return replace(loaded, config=with_absolute_paths(loaded.config, Path(path).parent.absolute()))
+    folder = Path() if isinstance(path, GivenText) else Path(path).parent
+    return replace(loaded, config=with_absolute_paths(loaded.config, folder.absolute()))
 
 
 def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
@@ -102,7 +104,7 @@ def _keys(data: object) -> dict[object, object]:
 
 
 def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
-    picker = decode(data, EndpointPickerConfig)
+    picker = decode(without_nulls(data), EndpointPickerConfig)
     if isinstance(picker, list):
         return picker
     if problems := check_endpoint_picker(picker):

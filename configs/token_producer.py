@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from .address import check_base_url
 from .decode import decode
 from .errors import Problem
@@ -21,25 +19,27 @@ DEFAULT_URL = "http://localhost:8000"
 """Server of a producer that names only a model. Source: the reference's default."""
 
 
-class VllmParams(msgspec.Struct, frozen=True):
-    """`vllm`; further keys have no effect."""
+class VllmParams(Section, frozen=True):
+    """`vllm`."""
 
     url: str = DEFAULT_URL
     """Base URL of a server with vLLM's `/render` paths."""
+    timeout: str | None = None
+    """No effect: `model.remoteTokenizer.timeout`."""
+    mm_timeout: str | None = None
+    """No effect, as `timeout`."""
 
 
 class TokenProducerParams(Section, frozen=True):
     """Parameters of the plugin."""
 
-    model_name: str = msgspec.field(default="", name="modelName")
+    model_name: str = ""
     """Selects `vllm`; the name has no effect, since requests name their model."""
     vllm: VllmParams | None = None
     """Server that computes token ids."""
     estimate: EstimateConfig = EstimateConfig()
     """Estimates instead of token ids, as `tokenization.estimate`."""
     uds_tokenizer_config: dict[str, Any] = {}
-    """No effect: an older server of the reference."""
-    tokenizers_pool_config: dict[str, Any] = {}
     """No effect: an older server of the reference."""
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..scorers.core.slo import SLO_HEADERS
+
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 """Request header, and key in dynamic metadata, that names the destination to Envoy."""
 
@@ -17,7 +19,6 @@ DROPPED_REASON_HEADER = "x-llm-d-request-dropped-reason"
 _OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 _MODEL_REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 _FAIRNESS_ID = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
-_SLO = ("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms")
 _PICKERS_OWN = (
     f"{DESTINATION_HEADER}-served",
     f"{DESTINATION_HEADER}-subset",
@@ -34,7 +35,7 @@ SIDECAR_HEADERS = (
 """Addresses that sidecars of engines connect to: a client could make them connect to any host."""
 
 CONTROL_HEADERS: frozenset[str] = frozenset(
-    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *_SLO, *_VIDEO, *_PICKERS_OWN, *SIDECAR_HEADERS)
+    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *SLO_HEADERS, *_VIDEO, *_PICKERS_OWN, *SIDECAR_HEADERS)
 )
 """Headers read or set by the picker, which never reach an engine as a client sent them."""
 

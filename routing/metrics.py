@@ -22,6 +22,7 @@ class RoutingMetrics:
 
         self._picks = tally("picks", "Requests sent to an endpoint.", "endpoint")
         self._refusals = tally("refusals", "Requests answered without being routed.", "code")
+        self._denied = tally("requests_denied", "Requests that an admitter refused.", "plugin")
         self._no_prefix = tally("prompts_without_prefix", "Routed requests without token ids.", "reason")
         self._prefix_cut = tally(
             "prompts_cut", "Routed requests whose token ids are known only at the start.", "reason"
@@ -49,6 +50,10 @@ class RoutingMetrics:
     def refused(self, code: str) -> None:
         """Count a request that was refused."""
         self._refusals.add(code)
+
+    def denied(self, plugin: str) -> None:
+        """Count a request that an admitter refused."""
+        self._denied.add(plugin)
 
     def no_prefix(self, reason: str) -> None:
         """Count a request without token ids."""

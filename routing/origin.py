@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..scorers.core.decision import Origin
+from ..scorers.core.slo import slo_of
 from .admission import Admission
 from .control_headers import MAX_ID_CHARS, fairness_id, objective, traceparent
 from .router import RoutingRequest
@@ -18,4 +19,5 @@ def origin_of(request: RoutingRequest, admission: Admission) -> Origin:
         objective=name,
         priority=admission.priority(name),
         fairness_id=fairness_id(headers),
+        slo=slo_of(headers),
     )

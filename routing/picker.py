@@ -26,7 +26,7 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import covering_keys, prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NONE_LEFT, NOT_CACHED
+from .refusals import NO_CANDIDATES, NONE_LEFT, NOT_CACHED, denied
 from .request_views import completed_view, request_view
 from .router import Refusal, Router, RoutingRequest, RoutingResult
 
@@ -154,7 +154,9 @@ class Picker(Router):
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(_model_of(prompt), prefix, request.headers, prompt=prompt)
+        view = request_view(
+            _model_of(prompt), prefix, request.headers, prompt=prompt, priority=origin.priority
+        )
         view = completed_view(view, policy, read.parsed, burst)
         draws = records.draws(self._rng)
         decision = self._decider.decide(
@@ -175,7 +177,7 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            return NONE_LEFT
+            return denied(decision.denied) if decision.denied is not None else NONE_LEFT
         return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, repeat)
 
 

@@ -45,6 +45,8 @@ class Records:
     def decided(self, decision: Decision, request_id: str) -> None:
         """Keep a decision on a request."""
         self.decisions.add(decision, request_id=request_id, at=time.time())
+        if decision.denied is not None:
+            self.metrics.denied(decision.denied.by)
 
     def routed(
         self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..configs.section import MAX_NAME_CHARS
+from ..scorers.core.decision import Denied
 from .router import Overload, Refusal, RefusalCode
 
 NO_CANDIDATES = Refusal(
@@ -50,6 +51,18 @@ NAME_TOO_LONG = Refusal(
 
 TOO_MANY_HEADERS = Refusal(RefusalCode.HEADERS_TOO_LARGE, "the request has too many headers")
 """Headers that were not read could not be removed."""
+
+
+def denied(admission: Denied) -> Refusal:
+    """Return the refusal of a request that an admitter does not admit.
+
+    The text is the reference's. Its status is 500, by which clients and gateways take a shed request for a failing picker.
+    """
+    return Refusal(
+        RefusalCode.RESOURCE_EXHAUSTED,
+        f"request cannot be admitted: {admission.reason}",
+        dropped_reason="rejected-saturated",
+    )
 
 
 def unread(refusal: Refusal, overload: Overload) -> Refusal:

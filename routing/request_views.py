@@ -21,6 +21,7 @@ def request_view(
     headers: Mapping[str, str] | None = None,
     *,
     prompt: Prompt | None = None,
+    priority: int = 0,
 ) -> RequestView:
     """Return a request as scorers see it, at the present time.
 
@@ -28,6 +29,7 @@ def request_view(
         model: as the client named it.
         prefix: block keys of the prompt, None if it has none.
         headers: of the request, None if it did not come by HTTP.
+        priority: priority of its objective.
         prompt: the prompt, from which its tokens are estimated if their ids are missing or cut; None if it is not known.
     """
     n_tokens = prefix.n_tokens if prefix is not None else 0
@@ -37,7 +39,12 @@ def request_view(
     elif prompt is not None and prompt.cut is not None:
         is_estimated, n_tokens = True, max(n_tokens, prompt.n_estimated)
     return RequestView(
-        model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {}, is_estimated=is_estimated
+        model=model,
+        now=time.monotonic(),
+        n_tokens=n_tokens,
+        headers=headers or {},
+        priority=priority,
+        is_estimated=is_estimated,
     )
 
 

@@ -8,6 +8,7 @@ from . import (
     context_length,
     in_flight_load,
     kv_cache_utilization,
+    lmetric,
     load_aware,
     lora_affinity,
     mm_embeddings_cache,
@@ -21,9 +22,10 @@ from . import (
     tiered_prefix_cache,
     token_load,
 )
+from .admitters import latency_slo, probabilistic
 from .core.registry import Registry
-from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
-from .latency import cost
+from .filters import decode_role, label_selector, prefix_cache_affinity, slo_headroom_tier, utilization
+from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 
 
@@ -41,6 +43,8 @@ def builtin_registry() -> Registry:
         precise_prefix_cache,
         tiered_prefix_cache,
         cost,
+        lmetric,
+        headroom,
         lora_affinity,
         session_affinity,
         no_hit_lru,
@@ -49,6 +53,7 @@ def builtin_registry() -> Registry:
         decode_role,
         utilization,
         prefix_cache_affinity,
+        slo_headroom_tier,
         max_score,
         weighted_random,
         random_choice,
@@ -56,6 +61,9 @@ def builtin_registry() -> Registry:
         in_flight_load,
         mm_embeddings_cache,
         burst_prefix_cache,
+        predictor,
+        latency_slo,
+        probabilistic,
     ):
         plugin.register(registry)
     return registry

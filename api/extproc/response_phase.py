@@ -143,6 +143,7 @@ class ResponsePhase:
             n_events=self._reader.n_events if self._reader is not None else 0,
             time_to_first_byte_s=first - routed_at if first is not None and routed_at is not None else None,
             time_to_end_s=now - routed_at if routed_at is not None else None,
+            shows_tokens=self.shows_tokens,
         )
 
     def _prepare(self, headers: dict[str, str], route: Route | None, *, counts_tokens: bool) -> None:

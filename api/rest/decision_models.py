@@ -58,13 +58,24 @@ class ScoreOut(Own):
     age_seconds: float | None = Field(description="age of the input; null where it has none")
 
 
+class PredictedOut(Own):
+    """Times that a `predicted-latency-producer` expected; headroom is the request's objective less the prediction."""
+
+    ttft_ms: float = Field(description="milliseconds to the first token")
+    tpot_ms: float | None = Field(description="milliseconds per output token; null when it has no part")
+    ttft_headroom_ms: float
+    tpot_headroom_ms: float = Field(description="0 where the time per output token has no part")
+
+
 class ScoredEndpointOut(Own):
     """One candidate."""
 
     name: str
     address: str
     total: float
-    filtered_by: str | None = Field(description="the filter that dropped it; null when all kept it")
+    filtered_by: str | None = Field(
+        description="the filter that dropped it, or the admitter that refused the request; null when all kept it"
+    )
     filter_reason: str | None = Field(description="why, in words")
     filters_passed: list[str] = Field(description="the filters that kept it, in the order in which they ran")
     trust: str = Field(description="trust in the events the prefix is known from")
@@ -72,6 +83,7 @@ class ScoredEndpointOut(Own):
     load: SeenLoadOut | None = Field(description="null when unknown or too old to believe")
     in_flight: InFlightOut
     prefix: PrefixOut | None
+    predicted: PredictedOut | None = Field(description="null without a predictor, or before it has learned")
     scores: list[ScoreOut]
 
 
@@ -125,6 +137,13 @@ class AuditedOut(Own):
     error_tokens: int = Field(description="expected less reused")
 
 
+class SloOut(Own):
+    """Objectives that the client named."""
+
+    ttft_ms: float | None = Field(description="longest acceptable milliseconds to the first token")
+    tpot_ms: float | None = Field(description="longest acceptable milliseconds per output token")
+
+
 class DecisionOut(ScoreResponse):
     """The decision on a request; answer of `/v1/decisions/{request_id}`."""
 
@@ -134,6 +153,7 @@ class DecisionOut(ScoreResponse):
     objective: str = Field(description="the request's objective; empty without one")
     priority: int = Field(description="of the objective")
     fairness_id: str = Field(description="whom the request counts for")
+    slo: SloOut | None = Field(description="null when the client named no objective")
     audited: AuditedOut | None = Field(description="null until the engine has told what it reused")
 
 

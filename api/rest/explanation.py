@@ -44,6 +44,9 @@ def explained(kept: KeptDecision) -> Explained:
         "objective": origin.objective if origin else "",
         "priority": origin.priority if origin else 0,
         "fairnessId": origin.fairness_id if origin else "",
+        "slo": {"ttftMs": origin.slo.ttft_ms, "tpotMs": origin.slo.tpot_ms}
+        if origin and origin.slo
+        else None,
         "audited": _audited(kept.audited).model_dump(by_alias=True) if kept.audited else None,
     }
     return Explained(kept.at, _encode(_reasons(kept.decision) | more))

@@ -11,9 +11,10 @@ import msgspec
 from ...configs.decode import decode
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
-from ...configs.words import nearest
+from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Filter, LoadEstimate, Picker, Scorer
+from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
+from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams
 from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
@@ -24,9 +25,13 @@ from ...scorers.weights import default_profile
 from ..errors import PluginLoadError, SchedulingError
 from .entry_points import add_offered, offered_types
 from .producers import ProducedTiers, produced_tiers
-from .reference import NO_EFFECT
+from .reference import NO_EFFECT, NOT_HERE
+from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
+
+PROFILE_KINDS = frozenset({"filter", "scorer", "picker"})
+"""Kinds of plugins that a profile lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class BuiltPlugin:
     """One plugin of a plan.
 
     Attributes:
-        plugin: the filter, scorer or picker.
+        plugin: the plugin itself.
         origin: type, parameters and the configuration around it, from which it was built.
     """
 
@@ -117,10 +122,6 @@ def known_types() -> set[str]:
     return registered | offered_types() | NO_EFFECT.keys()
 
 
-_NOT_IN_PROFILES = frozenset({"producer", "load producer"})
-"""Kinds of plugins that no profile names."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """An entry of `plugins` with valid parameters."""
@@ -132,8 +133,8 @@ class _Declared:
 
     @property
     def decides(self) -> bool:
-        """Whether it can be in a profile."""
-        return not _NOT_IN_PROFILES.issuperset(self.params)
+        """Whether it is part of a profile; the other kinds act for every profile."""
+        return not PROFILE_KINDS.isdisjoint(self.params)
 
 
 @dataclass(slots=True)
@@ -143,6 +144,8 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
+    predictor: tuple[str, Predictor] | None = None
 
 
 class _Planner:
@@ -155,6 +158,7 @@ class _Planner:
         self._used: list[ProfilePluginConfig] = []
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
+        self._predictor: str | None = None
         self._problems: list[Problem] = []
 
     def plan(self) -> Plan:
@@ -181,7 +185,8 @@ class _Planner:
             predictions=produced.predictions,
             approximate=produced.approximate,
         )
-        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built, load, burst)
+        notes = tuple(dict.fromkeys(self._notes))
+        return Plan(config, profile, notes, tuple(self._used), self._all_built, load, burst)
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
@@ -201,24 +206,38 @@ class _Planner:
             self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
         elif plugin.type in NO_EFFECT:
             self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
+            if (params := NO_EFFECT_PARAMS.get(plugin.type)) is not None:
+                self._decoded(path, plugin, params)
         else:
-            known = nearest(plugin.type, sorted(known_types()))
+            why = NOT_HERE.get(plugin.type)
+            hint = why if why is not None else closest(plugin.type, known_types())
             message = (
                 f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
             )
-            self._problems.append(Problem(f"{message}; {known}", (*path, "type")))
+            self._problems.append(Problem(f"{message}; {hint}", (*path, "type")))
 
     def _decode(self, path: KeyPath, plugin: PluginConfig, wanted: Mapping[str, type[PluginParams]]) -> None:
         params: dict[str, PluginParams] = {}
         for kind, schema in wanted.items():
-            decoded = decode(plugin.parameters, schema)
-            if isinstance(decoded, list):
-                self._problems += [
-                    Problem(each.message, (*path, "parameters", *each.path)) for each in decoded
-                ]
+            decoded = self._decoded(path, plugin, schema)
+            if decoded is None:
                 return
             params[kind] = decoded
         self._declared[plugin.known_as] = _Declared(path, plugin, params)
+        for each in params.values():
+            self._notes += [
+                f"plugin {plugin.known_as}: {key} has no effect: {why}" for key, why in ignored(each)
+            ]
+
+    def _decoded(
+        self, path: KeyPath, plugin: PluginConfig, schema: type[PluginParams]
+    ) -> PluginParams | None:
+        """Return the parameters of a plugin; None if they have problems, which are then added."""
+        decoded = decode(plugin.parameters, schema)
+        if not isinstance(decoded, list):
+            return decoded
+        self._problems += [Problem(each.message, (*path, "parameters", *each.path)) for each in decoded]
+        return None
 
     def _producers(self) -> dict[str, PrefixProducer]:
         """Return plugin name -> the index that its parameters describe."""
@@ -252,6 +271,7 @@ class _Planner:
 
     def _profile(self, produced: ProducedTiers) -> Profile | None:
         parts = _Parts()
+        self._add_to_all(parts, produced)
         for path, reference in self._references():
             self._used.append(reference)
             self._add(parts, path, reference, produced)
@@ -259,10 +279,30 @@ class _Planner:
             return None
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
-            return Profile(parts.scorers, picker, parts.filters)
+            return Profile(
+                parts.scorers,
+                picker,
+                parts.filters,
+                admitters=parts.admitters,
+                predictor=parts.predictor,
+            )
         except ProfileError as error:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
+
+    def _add_to_all(self, parts: _Parts, produced: ProducedTiers) -> None:
+        """Add the plugins that act for every profile, and need not be listed in one."""
+        predictors = [each for each in self._declared.values() if "predictor" in each.params]
+        for second in predictors[1:]:
+            message = "found a second predictor; keep one, as kvatlas has one model of latency"
+            self._problems.append(Problem(message, (*second.path, "type")))
+        self._predictor = predictors[0].config.known_as if predictors else None
+        for name, declared in self._declared.items():
+            context = self._context(name, produced)
+            if (predictor := self._built(self._registry.predictors, declared, context)) is not None:
+                parts.predictor = (name, predictor)
+            if (admitter := self._built(self._registry.admitters, declared, context)) is not None:
+                parts.admitters.append((name, admitter))
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
         """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
@@ -272,9 +312,9 @@ class _Planner:
                 f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
             )
             self._problems.append(Problem(message, ("schedulingProfiles", 1)))
-        for number, profile in enumerate(profiles):
+        for profile in profiles[:1]:
             for position, reference in enumerate(profile.plugins):
-                yield ("schedulingProfiles", number, "plugins", position), reference
+                yield ("schedulingProfiles", 0, "plugins", position), reference
         for name, declared in () if profiles else self._declared.items():
             if declared.decides:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
@@ -285,12 +325,9 @@ class _Planner:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
             return
-        own = produced.sources.get(name)
-        context = BuildContext(
-            tuple(tier.name for tier in produced.tiers), produced.sources, own, self._media()
-        )
+        context = self._context(name, produced)
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:
@@ -300,15 +337,20 @@ class _Planner:
             if len(parts.pickers) > 1:
                 self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
         if not declared.decides:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
 
-    def _report_other_kind(self, path: KeyPath, name: str) -> None:
-        """Report a reference to a plugin of another kind, unless its unknown type was reported already."""
+    def _context(self, name: str, produced: ProducedTiers) -> BuildContext:
+        tiers = tuple(tier.name for tier in produced.tiers)
+        own = produced.sources.get(name)
+        return BuildContext(tiers, produced.sources, own, self._predictor, self._media())
+
+    def _note_other_kind(self, name: str) -> None:
+        """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = name in self._declared or plugin is None or plugin.type in NO_EFFECT
-        if is_known:
-            message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
-            self._problems.append(Problem(message, (*path, "pluginRef")))
+        if name in self._declared or (plugin is not None and plugin.type in NO_EFFECT):
+            self._notes.append(
+                f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
+            )
 
     def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
         """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""

@@ -13,6 +13,7 @@ from ...events.stream import Trust
 from .columns import CodeArray, FloatArray, Mask, RowArray
 from .model import Adapters, Candidate, InFlightLoad, Load, RequestView
 from .operations import float_cells
+from .predictions import Predictions
 from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
@@ -121,6 +122,7 @@ class Candidates:
         adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
             whose load is unknown. Empty if no endpoint reports any.
         rows: rows of the directory in this table, in its order; None for all. Decisions keep it, so it never changes.
+        predictions: expected times of the request, None if the profile has no predictor or nothing is predicted.
 
     Attributes:
         directory: as above; `names` and the like select its rows.
@@ -128,9 +130,10 @@ class Candidates:
         state: as above; `waiting` and the like are its rows.
         trust: as above.
         prefix: as above.
+        predictions: as above.
     """
 
-    __slots__ = ("_adapters", "directory", "prefix", "rows", "state", "trust")
+    __slots__ = ("_adapters", "directory", "predictions", "prefix", "rows", "state", "trust")
 
     def __init__(
         self,
@@ -141,9 +144,10 @@ class Candidates:
         *,
         adapters: Sequence[Adapters | None] = (),
         rows: RowArray | None = None,
+        predictions: Predictions | None = None,
     ) -> None:
         self.directory, self.state, self.trust, self.prefix = directory, state, trust, prefix
-        self.rows, self._adapters = rows, adapters
+        self.rows, self._adapters, self.predictions = rows, adapters, predictions
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Candidates:
@@ -298,6 +302,19 @@ class Candidates:
             self.prefix.take(rows) if self.prefix is not None else None,
             adapters=self._adapters,
             rows=rows if self.rows is None else self.rows[rows],
+            predictions=self.predictions.take(rows) if self.predictions is not None else None,
+        )
+
+    def predicted(self, predictions: Predictions | None) -> Candidates:
+        """Return the same table with these predictions in place of its own; both share their other arrays."""
+        return Candidates(
+            self.directory,
+            self.state,
+            self.trust,
+            self.prefix,
+            adapters=self._adapters,
+            rows=self.rows,
+            predictions=predictions,
         )
 
     def _place(self, row: int) -> int:

@@ -16,12 +16,16 @@ class Adapters(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         active: adapters of running requests, by name.
         waiting: adapters of queued requests, by name.
-        max_active: adapters that can be active at once.
+        on_gpu: adapters on the GPU, with or without requests, as the engine reports them.
+        in_memory: adapters in host memory alone, likewise.
+        recent: if the engine reports neither: idle adapters that were active so lately that nothing displaced them since.
     """
 
-    active: frozenset[str]
-    waiting: frozenset[str]
-    max_active: int
+    active: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+    on_gpu: frozenset[str] = frozenset()
+    in_memory: frozenset[str] = frozenset()
+    recent: frozenset[str] = frozenset()
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +115,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         output_tokens: estimated tokens of the response, 0 unless `inflight-load-producer` counts them as load.
         media: ids of the images, videos and audio in the prompt, each once; filled if a plugin `ReadsMedia`.
         burst: where `burst-prefix-cache-producer` assigns the request, None if it assigns it nowhere.
+        priority: priority of its objective; a negative one may be shed.
     """
 
     model: str
@@ -121,6 +126,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int = 0
     media: tuple[int, ...] = ()
     burst: BurstPlace | None = None
+    priority: int = 0
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

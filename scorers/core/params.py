@@ -27,13 +27,30 @@ class BuildContext:
         tiers: names of the configured tiers, fastest first.
         sources: name of a prefix producer -> source of its matches.
         own: source that the plugin's own parameters describe, None if they describe none.
+        predictor: name of the predictor, None if there is none.
         media: name of an `mm-embeddings-cache-producer` -> media items per server.
     """
 
     tiers: tuple[str, ...] = ()
     sources: Mapping[str, PrefixSource] = field(default_factory=dict[str, PrefixSource])
     own: PrefixSource | None = None
+    predictor: str | None = None
     media: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def known_predictor(self, name: str) -> None:
+        """Check that there is a predictor of that name; an empty name is that of any.
+
+        Raises:
+            ParametersError: there is none, or it has another name.
+        """
+        key = "latencyPredictionInfoProducerName"
+        if self.predictor is None:
+            raise ParametersError("needs predictions; add a predicted-latency-producer to plugins", key)
+        if name not in ("", self.predictor):
+            unknown = UnknownName(name, (self.predictor,))
+            raise ParametersError(
+                f"found {name!r}, expected the name of a predicted-latency-producer", key, unknown=unknown
+            )
 
     def known_tier(self, tier: str, key: str = "tier") -> str:
         """Return `tier`, which the parameter `key` names, if it is configured.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
-from .base import Filter, LoadEstimate, Picker, Scorer
+from .base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from .params import BuildContext, PluginParams
 from .prefix_source import PrefixProducer
 
@@ -34,7 +34,7 @@ class Plugins(Generic[T]):
     """The plugins of one kind, by type.
 
     Args:
-        kind: `scorer`, `filter`, `picker` or `producer`, for messages.
+        kind: `scorer`, `filter`, `picker`, `producer`, `admitter` or `predictor`, for messages.
     """
 
     def __init__(self, kind: str) -> None:
@@ -61,6 +61,18 @@ class Plugins(Generic[T]):
         self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
 
 
+AnyPlugins: TypeAlias = (
+    Plugins[Filter]
+    | Plugins[Scorer]
+    | Plugins[Picker]
+    | Plugins[PrefixProducer]
+    | Plugins[Admitter]
+    | Plugins[Predictor]
+    | Plugins[LoadEstimate]
+)
+"""The plugins of some kind."""
+
+
 class Registry:
     """Plugins of every kind. Registration is explicit, in one place. A type may have several kinds."""
 
@@ -69,13 +81,19 @@ class Registry:
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
+        self.admitters: Plugins[Admitter] = Plugins("admitter")
+        self.predictors: Plugins[Predictor] = Plugins("predictor")
         self.loads: Plugins[LoadEstimate] = Plugins("load producer")
 
     @property
-    def kinds(
-        self,
-    ) -> tuple[
-        Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer], Plugins[LoadEstimate]
-    ]:
+    def kinds(self) -> tuple[AnyPlugins, ...]:
         """Return the plugins of all kinds."""
-        return self.filters, self.scorers, self.pickers, self.producers, self.loads
+        return (
+            self.filters,
+            self.scorers,
+            self.pickers,
+            self.producers,
+            self.admitters,
+            self.predictors,
+            self.loads,
+        )

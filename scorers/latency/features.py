@@ -9,10 +9,6 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 
-OVERHEAD, QUEUE, PREFILL, FIRST_LOAD = range(4)
-"""Positions in a feature vector; the loads of the slower tiers follow, fastest first."""
-
-
 Features: TypeAlias = tuple[FloatArray, ...]
 """Feature vectors as columns: one array per position, one number per endpoint."""
 

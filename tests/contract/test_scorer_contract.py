@@ -24,7 +24,9 @@ from support.rating import decide, judged, rated
 from support.tables import key_table
 from support.tree import ROOT
 
-CONTEXT = BuildContext(tiers=TIERS, sources={"precise": TierCredits((1.0, 0.8))}, own=None)
+CONTEXT = BuildContext(
+    tiers=TIERS, sources={"precise": TierCredits((1.0, 0.8))}, own=None, predictor="predictor"
+)
 
 PARAMETERS: dict[str, list[dict[str, object]]] = {
     "prefix-cache-scorer": [

@@ -18,19 +18,10 @@ pytestmark = pytest.mark.slow
 
 N_REQUESTS = 6
 REVIEWS = {"tokenreviews", "subjectaccessreviews"}
-STARTS_NOT = {"gw-lat": "the latency predictor's plugins are unknown"}
-"""Rendering -> what "Everything a reference configuration says" has to bring before it starts."""
 
 
 def waits_for(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, reason=f"Everything a reference configuration says: {reason}")
-
-
-def renderings() -> list[object]:
-    return [
-        pytest.param(name, marks=[waits_for(STARTS_NOT[name])] if name in STARTS_NOT else [])
-        for name in NAMES
-    ]
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +58,7 @@ async def metrics_are_guarded(picker: Picker, double: ApiServerDouble) -> None:
         assert (found, n_warnings) == ([401, 401, 401, 401], 1)
 
 
-@pytest.mark.parametrize("name", renderings())
+@pytest.mark.parametrize("name", NAMES)
 async def test_rendering_works_with_our_image(name: str, tmp_path: Path) -> None:
     async with (
         pod(name, tmp_path) as (picker, servers, double),
@@ -129,7 +120,7 @@ async def test_grpc_inference_is_routed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        pytest.param("gw-trace", "--tracing", marks=waits_for("tracing")),
+        pytest.param("gw-trace", "--tracing"),
         pytest.param("gw-grpc", "vllmgrpc-parser", marks=waits_for("gRPC inference is routed unread")),
     ],
 )

@@ -74,7 +74,7 @@ ADAPTERS = st.builds(
     Adapters,
     active=st.frozensets(st.sampled_from(("m", "other", "third"))),
     waiting=st.frozensets(st.sampled_from(("m", "other", "third"))),
-    max_active=st.integers(0, 4),
+    recent=st.frozensets(st.sampled_from(("m", "other", "third"))),
 )
 LOADS = st.builds(
     Load,

@@ -67,9 +67,7 @@ def test_no_file_is_a_mistake(names: tuple[None, None]) -> None:
 
 
 def test_unknown_plugins_stop_the_start_unless_they_may_be_left_out(picker: Path) -> None:
-    picker.write_text(
-        f"{PICKER}plugins:\n- type: queue-scorer\n- type: latency-scorer\n- type: burst-scorer\n"
-    )
+    picker.write_text(f"{PICKER}plugins:\n- type: queue-scorer\n- type: moon-scorer\n- type: burst-scorer\n")
 
     with pytest.raises(ConfigError) as raised:
         load_scheduled(picker)
@@ -78,7 +76,7 @@ def test_unknown_plugins_stop_the_start_unless_they_may_be_left_out(picker: Path
     assert str(raised.value).splitlines()[0].endswith("epp.yaml: 2 problems")
     assert [plugin.type for plugin in loaded.config.plugins] == ["queue-scorer"]
     assert loaded.notes == (
-        "plugin latency-scorer is left out: kvatlas does not have its type",
+        "plugin moon-scorer is left out: kvatlas does not have its type",
         "plugin burst-scorer is left out: kvatlas does not have its type",
     )
 

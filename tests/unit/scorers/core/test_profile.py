@@ -330,7 +330,7 @@ def test_weight_zero_equals_absent(scores: dict[str, float], idle: float, seed: 
 
 def whole_profile() -> Profile:
     """Return every scorer and filter without required parameters, so that all get the same input."""
-    registry, context = builtin_registry(), BuildContext(tiers=TIERS)
+    registry, context = builtin_registry(), BuildContext(tiers=TIERS, predictor="predictor")
     scorers: list[tuple[str, Scorer, float]] = [
         (name, built(registry.scorers, name, {}, context), 1.0) for name in registry.scorers
     ]

@@ -204,7 +204,7 @@ def test_affinity_filter_keeps_a_single_endpoint() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        pytest.param({"ttftSource": "latencyPredictor"}, "expected 'prefillThroughput'", id="predictor"),
+        pytest.param({"ttftSource": "latencyPredictor"}, "add a predicted-latency-producer", id="predictor"),
         pytest.param({"peakPrefillThroughput": 0}, "expected more than 0", id="no_throughput"),
         pytest.param({"tier": "ram"}, "expected a configured tier", id="tier"),
     ],
