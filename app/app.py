@@ -340,4 +340,4 @@ def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
     idle_interval_s = plan.config.metrics_scrape.idle_interval_s
     admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
-    return Policy(generation, plan.profile, admission, plan.requests)
+    return Policy(generation, plan.profile, admission, plan.requests, plan.load, plan.burst)

@@ -22,8 +22,17 @@ from .feature_gates import FLOW_CONTROL, gate_notes, gate_problems, is_on
 from .flow_control import DETECTORS, FlowControlConfig, flow_control_notes, flow_control_problems
 from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, ProfilePluginConfig, SchedulingProfileConfig
+from .schema import (
+    EndpointsConfig,
+    KVAtlasConfig,
+    ModelConfig,
+    PluginConfig,
+    ProfilePluginConfig,
+    SchedulingProfileConfig,
+    TokenizationConfig,
+)
 from .section import Section
+from .token_producer import estimate, is_token_producer, remote_tokenizer, token_producer_problems
 
 KIND = "EndpointPickerConfig"
 
@@ -111,7 +120,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     scrape, _ = extracted(filter(is_extractor, config.plugins))
     for interval in filter(None, map(interval_of, sources)):
         scrape = msgspec.structs.replace(scrape, interval=interval)
-    translated = [discovery, detecting, *sources]
+    translated = [discovery, detecting, *sources, *filter(is_token_producer, config.plugins)]
     given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
     profiles = config.scheduling_profiles
     if not given and not profiles:
@@ -122,6 +131,8 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
     return KVAtlasConfig(
         api_version="kvatlas/v1",
+        model=ModelConfig(remote_tokenizer=remote_tokenizer(config.plugins)),
+        tokenization=TokenizationConfig(estimate=estimate(config.plugins)),
         plugins=plugins,
         scheduling_profiles=profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
@@ -193,6 +204,8 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
             problems = extractor_problems(plugin)
         elif is_source(plugin):
             problems = source_problems(plugin)
+        elif is_token_producer(plugin):
+            problems = token_producer_problems(plugin)
         elif plugin is detector(config.plugins, _detector_name(config)):
             problems = detector_problems(plugin)
         for problem in problems:

@@ -15,11 +15,11 @@ from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Admitter, Filter, Picker, Predictor, Scorer
+from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
-from ...scorers.core.prefix_source import PrefixProducer
+from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
@@ -52,6 +52,8 @@ class Plan:
         references: plugins of the profile, in its order; empty if the profile is made from `weights`.
         built: (kind, name) -> plugin, for the plugins that act.
         requests: what the configuration has done with requests and responses.
+        load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
+        burst: how requests that arrive together are assigned; None if they do not wait for each other.
     """
 
     config: KVAtlasConfig
@@ -60,6 +62,8 @@ class Plan:
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
     requests: RequestPolicy = field(default_factory=RequestPolicy)
+    load: LoadEstimate | None = None
+    burst: BurstProducer | None = None
 
 
 @runtime_checkable
@@ -171,15 +175,19 @@ class _Planner:
         self._problems += parser_problems(self._config)
         self._notes += unnamed_parsers(self._config)
         produced = produced_tiers(self._producers(), self._config)
-        requests = self._requests()
+        requests, load, burst = self._requests(), self._load(), self._burst()
         profile = self._profile(self._context(produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
-            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+            self._config,
+            tiers=produced.tiers,
+            events=produced.events,
+            predictions=produced.predictions,
+            approximate=produced.approximate,
         )
         notes = tuple(dict.fromkeys(self._notes))
-        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests)
+        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests, load, burst)
 
     def _requests(self) -> RequestPolicy:
         """Build the plugins that act in every request, and check those from whose parameters attributes are read."""
@@ -276,7 +284,29 @@ class _Planner:
             predictor=next(
                 (name for name, each in self._declared.items() if "predictor" in each.params), None
             ),
+            media=self._media(),
         )
+
+    def _media(self) -> dict[str, int]:
+        """Return name of a media producer -> items per server."""
+        producers = self._producers().items()
+        return {name: each.n_items for name, each in producers if isinstance(each, MediaProducer)}
+
+    def _burst(self) -> BurstProducer | None:
+        """Return the first burst producer."""
+        for declared in self._declared.values():
+            producer = self._built(self._registry.producers, declared, BuildContext())
+            if isinstance(producer, BurstProducer):
+                return producer
+        return None
+
+    def _load(self) -> LoadEstimate | None:
+        """Return the first estimate that adds something."""
+        for declared in self._declared.values():
+            estimate = self._built(self._registry.loads, declared, BuildContext())
+            if estimate is not None and estimate.adds_output:
+                return estimate
+        return None
 
     def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()

@@ -51,7 +51,7 @@ _URL = "plugins[0].parameters.vllm.http: unknown key; allowed: url, "
 _OF_THE_PRODUCER = "plugins[0].parameters.indexerConfig.tokenProcessorConfig: unknown key; did you mean"
 _BLOCK_SIZE = "blockSizeTokens: unknown key; did you mean 'blockSize'?"
 MENDS = {
-    "007": "plugins[4]",
+    "007": "plugins[3].parameters.cacheSizeInMB: unknown key; did you mean 'cacheSizeInMBPerServer'?",
     "112": "plugins[0].type: found 'custom-scorer', which kvatlas does not have",
     "113": _URL,
     "114": "kvatlas picks one server for a request",
