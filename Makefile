@@ -28,7 +28,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: compatibility hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -130,6 +130,9 @@ wheel: $(INSTALLED) ## dist/*.whl
 
 schema: $(INSTALLED) ## configs/schema.json from the configuration's types
 	$(BIN)/kvatlas config schema > configs/schema.json
+
+compatibility: $(INSTALLED) ## docs/reference-compatibility.md from the code
+	cd tests && ../$(BIN)/python -m support.compatibility
 
 proto: $(INSTALLED) ## Python code and types from the .proto files
 	@$(BIN)/python -m venv --clear $(PROTO_VENV)

@@ -5,6 +5,7 @@ KVAtlasError
     ├── AuthError     the token that callers must send cannot be read
     ├── ListenError   an address cannot be listened on
     ├── TlsError      the certificate of a listener cannot be used
+    ├── TracingError  spans cannot be sent as the environment says
     └── ExtProcError  an ext-proc stream breaks the protocol
 """
 
@@ -34,6 +35,10 @@ class ListenError(ApiError):
 
 class TlsError(ApiError):
     """The certificate of a listener cannot be used."""
+
+
+class TracingError(ApiError):
+    """Spans cannot be sent as the environment says."""
 
 
 class ExtProcError(ApiError):

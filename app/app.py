@@ -10,13 +10,16 @@ import random
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from ..api.extproc.health import HealthService
 from ..api.rest.process import ProcessState
+from ..api.tracing.counts import SpanCounts, span_families
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
+from ..configs.tracing import TracingConfig
 from ..events.tasks import keep
 from ..fleet.audit_metrics import audit_families
 from ..fleet.configured import ConfiguredFleet
@@ -47,10 +50,10 @@ from .tokenization_metrics import tokenization_families
 from .watchdog import LoopMetrics, Watchdog
 from .workers.workers import Workers
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ..api.tracing.tracing import Tracing
 
-DRAIN_S = 30.0
-"""Longest wait for requests in flight when the process stops."""
+log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = 10_000, 5, 200
 """Objects made since the last collection of the youngest generation, and collections of each before those of the next.
@@ -74,6 +77,7 @@ class App:
         TlsError: the certificate cannot be used.
         AuthError: the file with the bearer token cannot be used.
         RecorderError: the recorder's secret cannot be used.
+        TracingError: spans cannot be sent as the environment says.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class App:
         self.ports: dict[str, int] = {}
         """Ports of the listeners by configuration key; a listener that is off is absent."""
         self._notice_s = config.server.drain_notice
+        self._drain_s = config.server.drain_timeout
         self._configured = ConfiguredFleet(
             config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
         )
@@ -150,6 +155,8 @@ class App:
             reader=self._models.reader,
         )
         self._feedback = Feedback(self._picker)
+        self._span_counts = SpanCounts()
+        self._tracing = _tracing(config.tracing, self._span_counts)
         self._listeners = Listeners(
             self.live,
             picker=self._picker,
@@ -160,6 +167,7 @@ class App:
             state=ProcessState(self._readiness.why_not, self._cluster),
             registry=self._registry,
             workers=workers,
+            tracing=self._tracing.traced(self._picker) if self._tracing is not None else None,
         )
         self._show_state()
         self._reload = asyncio.Event()
@@ -194,14 +202,15 @@ class App:
             keep(self._models.watch, "tokenizer files", needed=False),
         ]
 
-    async def stop(self, *, grace_s: float = DRAIN_S) -> None:
+    async def stop(self, *, grace_s: float | None = None) -> None:
         """Drain and stop: report not ready, wait for requests in flight, then stop every part.
 
         A leader hands over first, so that one replica is always ready. Requests that come before gateways notice are served.
 
         Args:
-            grace_s: longest wait for requests in flight.
+            grace_s: longest wait for requests in flight; None: `server.drainTimeout`.
         """
+        grace_s = self._drain_s if grace_s is None else grace_s
         if grace_s:
             await self._cluster.hand_over(notice_s=self._notice_s)
         self._readiness.drain()
@@ -217,6 +226,8 @@ class App:
         await self._listeners.stop()
         await self._configured.stop()
         await self._models.stop()
+        if self._tracing is not None:
+            await self._tracing.stop()
 
     async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> int:
         """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files.
@@ -236,7 +247,7 @@ class App:
             for number in ends:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_DFL)
-            log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
+            log.info("stopping: finishing requests in flight, at most %.0f s", self._drain_s)
             await self.stop()
         log.info("stopped")
         return self._status
@@ -264,6 +275,7 @@ class App:
             self._cluster.families,
             self._observers.families,
             self._listeners.families,
+            lambda: span_families(self._span_counts),
         ):
             self._registry.register(StateCollector(families))
 
@@ -307,6 +319,16 @@ def _collect_rarely() -> None:
 
 def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
     return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
+
+
+def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:
+    """Return what sends spans, None if no receiver is named: then its library is not loaded."""
+    receiver = config.receiver(os.environ)
+    if not receiver:
+        return None
+    from ..api.tracing.tracing import Tracing  # noqa: PLC0415 - 7 MB and 0.1 s
+
+    return Tracing(config, os.environ, receiver, counts)
 
 
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import resource
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -30,10 +33,10 @@ from ..api.rest.process import ProcessState
 from ..api.rest.protocol import AtOnce, leave
 from ..api.rest.reviewed import MetricsReviews
 from ..api.services.configured import make_services
-from ..api.tls.certificates import make_certificates
+from ..api.tls.certificates import make_certificates, make_metrics_certificates
 from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
-from ..api.tls.mismatches import Mismatches
+from ..api.tls.mismatches import Mismatches, OnMismatch
 from ..configs.address import HostPort
 from ..configs.listeners import RestConfig, ServerConfig
 from ..configs.schema import KVAtlasConfig
@@ -43,6 +46,9 @@ from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
 from .workers.workers import Workers
+
+if TYPE_CHECKING:
+    from ..api.tracing.router import TracedRouter
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +65,7 @@ class Listeners:
         health: readiness of the process.
         registry: metrics of the whole process.
         workers: the other workers, whose answers REST includes; None if there are none.
+        tracing: routes by the picker and writes spans of the requests of gateways; None if there are no spans.
 
     Raises:
         TlsError: the certificate cannot be used.
@@ -78,6 +85,7 @@ class Listeners:
         state: ProcessState,
         registry: CollectorRegistry,
         workers: Workers | None,
+        tracing: TracedRouter | None = None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._budget = process_budget(live.in_force)
@@ -88,14 +96,17 @@ class Listeners:
         transport_metrics = TransportMetrics(registry)
         self._ext_proc = make_ext_proc(
             ext_proc,
-            picker,
+            picker if tracing is None else tracing,
             health,
             registry,
             services=make_services(picker),
             certificates=self._certificates,
             max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
             transport_metrics=transport_metrics,
-            reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
+            reports=StreamReports(
+                on_begun=feedback.begun,
+                on_complete=feedback.ended if tracing is None else tracing.completed(feedback.ended),
+            ),
             on_mismatch=self._mismatches.at("server.extProc"),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
@@ -130,9 +141,14 @@ class Listeners:
             state=state,
             reviews=self._reviews,
         )
-        self._rest = self._http_listener("server.rest", rest.asgi, live.in_force, rest_metrics, rest.at_once)
+        tls = partial(http_context, server.tls, self._certificates)
+        self._rest = self._http_listener(
+            "server.rest", rest.asgi, live.in_force, rest_metrics, tls, rest.at_once
+        )
+        if (own := make_metrics_certificates(server)) is not None:
+            tls = partial(http_context, own.config, own)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
-        self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics)
+        self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics, tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -178,15 +194,15 @@ class Listeners:
         app: ASGIApp,
         config: KVAtlasConfig,
         metrics: RestMetrics,
+        tls: Callable[[OnMismatch], ssl.SSLContext | None],
         at_once: AtOnce = leave,
     ) -> HttpListener:
         on_mismatch = self._mismatches.at(setting)
-        tls = http_context(config.server.tls, self._certificates, on_mismatch)
         n_connections = self._budget.connections.get(setting, config.rest.max_connections)
         return HttpListener(
             setting,
             app,
-            tls,
+            tls(on_mismatch),
             on_mismatch=on_mismatch,
             limits=ConnectionLimits(n_connections, config.rest.request_timeout),
             on_refused=metrics.connection_refused,

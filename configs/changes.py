@@ -31,6 +31,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("plugins",),
     ("schedulingProfiles",),
     ("metricsScrape",),
+    ("scoring",),
     ("predictions",),
     ("audit",),
 )

@@ -1,26 +1,28 @@
 """Configuration files of the reference endpoint picker, `kind: EndpointPickerConfig`.
 
 The plugins and profiles of such a file become a `KVAtlasConfig`. The other sections configure parts of the reference
-that are built into kvatlas: they are checked and have no effect.
+that are built into kvatlas: they are checked, and those without effect are noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
+from .data_layer import DataLayerConfig, PluginRefConfig, layer_notes, layer_problems, layer_references
 from .data_source import interval_of, is_source, source_notes, source_problems
 from .decode import decode
 from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
+from .feature_gates import FLOW_CONTROL, gate_notes, gate_problems, is_on
+from .flow_control import DETECTORS, FlowControlConfig, flow_control_notes, flow_control_problems
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
+from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, ProfilePluginConfig, SchedulingProfileConfig
 from .section import Section
-from .words import nearest
 
 KIND = "EndpointPickerConfig"
 
@@ -29,6 +31,12 @@ DEFAULT_PRODUCER = "approx-prefix-cache-producer"
 
 FILE_DISCOVERY = "file-discovery"
 """Type of the plugin that names a file of endpoints."""
+
+DEFAULT_WEIGHTS = {"queue-scorer": 2.0, "kv-cache-utilization-scorer": 2.0, "prefix-cache-scorer": 3.0}
+"""Scorers and weights of the reference if it has no configuration."""
+
+DEFAULT_PARSERS = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
+"""Types that need no entry in `plugins` to be named as a parser."""
 
 PREDICTOR = "predicted-latency-producer"
 """Type and default name of the producer that the reference adds for plugins that read predictions and name none."""
@@ -44,48 +52,14 @@ _PREDICTION_READERS = ("latency-scorer", "slo-headroom-tier-filter", "latency-sl
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
 """Parameters with which a plugin selects the source of its matches."""
 
-GATES = ("flowControl", "haPopulateNonLeaderDatastore", "dataLayer", "prepareDataPlugins")
-"""Feature gates of the reference, including older ones."""
-
-
-class PluginRefConfig(Section, frozen=True):
-    """A reference to a plugin."""
-
-    plugin_ref: str
-    """Name of a plugin in `plugins`."""
-
-
-class DataSourceConfig(Section, frozen=True):
-    """A source of data about endpoints."""
-
-    plugin_ref: str
-    """Name of a plugin in `plugins`."""
-    extractors: tuple[PluginRefConfig, ...] = ()
-    """Extractors of its data."""
-
-
-class DataLayerConfig(Section, frozen=True):
-    """Data about endpoints; kvatlas has built-in scraping."""
-
-    inject_defaults: bool = True
-    """No effect."""
-    sources: tuple[DataSourceConfig, ...] = ()
-    """No effect."""
-    discovery: PluginRefConfig | None = None
-    """Source of the endpoints."""
-    peer_discovery: PluginRefConfig | None = None
-    """Source of the replicas."""
-    cross_replica_syncer_plugin_ref: str | None = None
-    """Plugin that synchronizes replicas."""
-    cross_replica_sync_interval: str | None = None
-    """No effect."""
-
 
 class RequestHandlerConfig(Section, frozen=True):
-    """Parsers; kvatlas parses every known API."""
+    """Reading of requests; kvatlas parses every known API."""
 
     parsers: tuple[PluginRefConfig, ...] = ()
     """No effect."""
+    propagate_priority: bool = False
+    """As `admission.propagatePriority`."""
 
 
 class FileDiscoveryParams(Section, frozen=True):
@@ -102,8 +76,8 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
 
     api_version: Literal["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"]
     """Version of the format."""
-    plugins: Annotated[tuple[PluginConfig, ...], Meta(min_length=1)]
-    """Plugins."""
+    plugins: tuple[PluginConfig, ...] = ()
+    """Plugins; absent: the reference's default scorers and weights."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     feature_gates: tuple[str, ...] = ()
@@ -113,21 +87,25 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     data: DataLayerConfig = DataLayerConfig()
     """Older name of `dataLayer`."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
-    """Parsers."""
-    flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """Reading of requests."""
+    flow_control: FlowControlConfig = FlowControlConfig()
     """Queues; kvatlas has none, and reads only the saturation detector."""
     saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
     """Saturation detector, at its older place."""
     parser: PluginRefConfig | None = None
-    """Deprecated in the reference; no effect."""
+    """Parser, at its older place; no effect."""
 
 
 def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
     """Return every contradiction in a file whose types are valid."""
+    flow_control_is_on = is_on(config.feature_gates, FLOW_CONTROL)
     return [
         *check_plugins(config.plugins, config.scheduling_profiles),
-        *_gate_problems(config.feature_gates),
+        *gate_problems(config.feature_gates),
         *reference_problems(_references(config), config.plugins),
+        *layer_problems("dataLayer", config.data_layer),
+        *layer_problems("data", config.data),
+        *flow_control_problems(config.flow_control, config.plugins, is_on=flow_control_is_on),
         *_discovery_problems(config),
         *_parameter_problems(config),
     ]
@@ -143,34 +121,59 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         scrape = msgspec.structs.replace(scrape, interval=interval)
     translated = [discovery, detecting, *sources]
     given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
+    profiles = config.scheduling_profiles
+    if not given and not profiles:
+        given, profiles = _default_plugins()
     plugins = tuple(map(_with_producer, _with_predictor(given)))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
+    admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
+    if config.request_handler.propagate_priority:
+        admission = msgspec.structs.replace(admission, propagate_priority=True)
     return KVAtlasConfig(
         api_version="kvatlas/v1",
         plugins=plugins,
-        scheduling_profiles=config.scheduling_profiles,
+        scheduling_profiles=profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
         metrics_scrape=scrape,
-        admission=detected(detecting) if detecting is not None else config.saturation_detector.admission(),
+        admission=admission,
     )
+
+
+def default_config() -> KVAtlasConfig:
+    """Return the configuration of the reference if it has no file."""
+    return kvatlas_config(EndpointPickerConfig(api_version="llm-d.ai/v1"))
+
+
+def _default_plugins() -> tuple[tuple[PluginConfig, ...], tuple[SchedulingProfileConfig, ...]]:
+    references = tuple(
+        ProfilePluginConfig(plugin_ref=name, weight=weight) for name, weight in DEFAULT_WEIGHTS.items()
+    )
+    return tuple(map(_of_type, DEFAULT_WEIGHTS)), (SchedulingProfileConfig(plugins=references),)
+
+
+def _of_type(plugin_type: str) -> PluginConfig:
+    return PluginConfig(type=plugin_type)
 
 
 def notes(config: EndpointPickerConfig) -> list[str]:
     """Return one line for each setting outside of plugins that has no effect although it was set."""
-    asked = {gate for gate in config.feature_gates if gate in ("flowControl", "flowControl=true")}
-    gates = [
-        f"feature gate {gate}: kvatlas forwards requests at once and has no queues" for gate in sorted(asked)
-    ]
     sources = (note for each in config.plugins if is_source(each) for note in source_notes(each))
-    return [*gates, *extracted(filter(is_extractor, config.plugins))[1], *sources]
+    return [
+        *gate_notes(config.feature_gates),
+        *layer_notes("dataLayer", config.data_layer),
+        *layer_notes("data", config.data),
+        *flow_control_notes(config.flow_control),
+        *extracted(filter(is_extractor, config.plugins))[1],
+        *sources,
+    ]
 
 
 def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | None]:
     """Return the position and entry of the plugin whose file lists the endpoints; (0, None) if there is none."""
-    wanted = config.data_layer.discovery or config.data.discovery
+    wanted = config.data_layer.endpoint_source or config.data.endpoint_source
     for number, plugin in enumerate(config.plugins):
-        if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted.plugin_ref):
+        if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted):
             return number, plugin
     return 0, None
 
@@ -198,9 +201,7 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
 
 def _detector_name(config: EndpointPickerConfig) -> str | None:
     """Return the name of the saturation detector, None if none is named."""
-    named = config.flow_control.get("saturationDetector")
-    name = cast("Mapping[object, object]", named).get("pluginRef") if isinstance(named, dict) else None
-    return name if isinstance(name, str) else config.saturation_detector.plugin_ref
+    return config.flow_control.saturation_detector.plugin_ref or config.saturation_detector.plugin_ref
 
 
 def _with_producer(plugin: PluginConfig) -> PluginConfig:
@@ -221,36 +222,16 @@ def _reads_predictions(plugin: PluginConfig) -> bool:
     return plugin.type in _PREDICTION_READERS or plugin.parameters.get("ttftSource") == "latencyPredictor"
 
 
-def _gate_problems(gates: tuple[str, ...]) -> Iterator[Problem]:
-    for number, gate in enumerate(gates):
-        name, equals, value = gate.partition("=")
-        path: KeyPath = ("featureGates", number)
-        if name not in GATES:
-            yield Problem(f"found {gate!r}, expected a feature gate; {nearest(name, GATES)}", path)
-        elif equals and value not in ("true", "false"):
-            yield Problem(f"found {gate!r}, expected {name}=true or {name}=false", path)
-
-
 def _references(config: EndpointPickerConfig) -> Iterator[tuple[KeyPath, str]]:
-    yield from _layer_references("dataLayer", config.data_layer)
-    yield from _layer_references("data", config.data)
+    yield from layer_references("dataLayer", config.data_layer)
+    yield from layer_references("data", config.data)
     for number, parser in enumerate(config.request_handler.parsers):
-        yield ("requestHandler", "parsers", number, "pluginRef"), parser.plugin_ref
-    in_flow_control = bool(config.flow_control.get("saturationDetector"))
-    if (name := _detector_name(config)) is not None:
+        if parser.plugin_ref not in DEFAULT_PARSERS:
+            yield ("requestHandler", "parsers", number, "pluginRef"), parser.plugin_ref
+    in_flow_control = config.flow_control.saturation_detector.plugin_ref is not None
+    name = _detector_name(config)
+    if name is not None and name != DETECTORS[0]:  # which the reference adds
         path = ("flowControl", "saturationDetector") if in_flow_control else ("saturationDetector",)
         yield (*path, "pluginRef"), name
-    if config.parser is not None:
+    if config.parser is not None and config.parser.plugin_ref not in DEFAULT_PARSERS:
         yield ("parser", "pluginRef"), config.parser.plugin_ref
-
-
-def _layer_references(key: str, layer: DataLayerConfig) -> Iterator[tuple[KeyPath, str]]:
-    for number, source in enumerate(layer.sources):
-        yield (key, "sources", number, "pluginRef"), source.plugin_ref
-        for place, extractor in enumerate(source.extractors):
-            yield (key, "sources", number, "extractors", place, "pluginRef"), extractor.plugin_ref
-    for name, reference in (("discovery", layer.discovery), ("peerDiscovery", layer.peer_discovery)):
-        if reference is not None:
-            yield (key, name, "pluginRef"), reference.plugin_ref
-    if layer.cross_replica_syncer_plugin_ref is not None:
-        yield (key, "crossReplicaSyncerPluginRef"), layer.cross_replica_syncer_plugin_ref

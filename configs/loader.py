@@ -15,8 +15,9 @@ from .decode import decode
 from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
+from .nulls import without_nulls
 from .paths import with_absolute_paths
-from .reading import read_document
+from .reading import GivenText, read_document
 from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig
 from .scraping import MetricsScrapeConfig
 
@@ -45,7 +46,7 @@ def load_config(path: str | Path) -> KVAtlasConfig:
 
 
 def load_file(
-    path: str | Path, *, check: Check | None = None, base: KVAtlasConfig | None = None
+    path: str | Path | GivenText, *, check: Check | None = None, base: KVAtlasConfig | None = None
 ) -> LoadedConfig:
     """Load the configuration in the YAML file `path`, with every default filled in.
 
@@ -66,7 +67,8 @@ def load_file(
     if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return replace(loaded, config=with_absolute_paths(loaded.config, Path(path).parent.absolute()))
+    folder = Path() if isinstance(path, GivenText) else Path(path).parent
+    return replace(loaded, config=with_absolute_paths(loaded.config, folder.absolute()))
 
 
 def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
@@ -101,7 +103,7 @@ def _keys(data: object) -> dict[object, object]:
 
 
 def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
-    picker = decode(data, EndpointPickerConfig)
+    picker = decode(without_nulls(data), EndpointPickerConfig)
     if isinstance(picker, list):
         return picker
     if problems := check_endpoint_picker(picker):

@@ -11,8 +11,10 @@ from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
+from .tracing import TracingConfig
 from .units import Duration
 
 
@@ -57,7 +59,7 @@ class RemoteTokenizerConfig(Section, frozen=True):
 
 
 class AdmissionConfig(Section, frozen=True):
-    """Rejection of requests with 429 while the fleet is saturated."""
+    """Priorities of requests, and rejection of those below 0 with 429 while the fleet is saturated."""
 
     objectives: dict[str, int] = {}
     """Objective, from the header `x-llm-d-inference-objective` -> priority; requests below 0 can be rejected."""
@@ -67,6 +69,8 @@ class AdmissionConfig(Section, frozen=True):
     """KV-cache utilization with which an endpoint counts as saturated."""
     metrics_staleness_threshold: Duration = Duration(0.2)
     """Age of the load above which an endpoint counts as saturated; an idle endpoint gets `metricsScrape.idleInterval` more."""
+    propagate_priority: bool = False
+    """Whether the priority of a request is written into its body, for engines with a priority scheduler."""
 
 
 class ModelConfig(Section, frozen=True):
@@ -248,8 +252,8 @@ class PluginConfig(Section, frozen=True):
 
     type: Annotated[str, Meta(min_length=1)]
     """Plugin type; docs/scorers has a page for each."""
-    name: Annotated[str, Meta(min_length=1)] | None = None
-    """Name by which profiles and other plugins refer to it, unique; absent: the type."""
+    name: str | None = None
+    """Name by which profiles and other plugins refer to it, unique; absent or empty: the type."""
     parameters: dict[str, Any] = {}
     """Parameters of the type."""
 
@@ -307,7 +311,7 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     rest: RestConfig = RestConfig()
     """REST calls."""
     admission: AdmissionConfig = AdmissionConfig()
-    """Rejection of requests."""
+    """Priorities of requests, and rejection of requests."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
     models: tuple[ModelConfig, ...] = ()
@@ -328,6 +332,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
+    scoring: ScoringConfig = ScoringConfig()
+    """Scoring."""
     predictions: PredictionsConfig = PredictionsConfig()
     """Predicted prefixes."""
     audit: AuditConfig = AuditConfig()
@@ -346,6 +352,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """Snapshot file."""
+    tracing: TracingConfig = TracingConfig()
+    """OpenTelemetry spans."""
 
     @property
     def served_models(self) -> tuple[ModelConfig, ...]:

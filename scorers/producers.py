@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from .core.ignored import Ignored
 from .core.params import PluginParams
 from .core.prefix_source import ApproxProducer, PreciseProducer
 from .core.registry import Registry
@@ -25,6 +26,10 @@ DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage"
 
 Size = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
+_ENDPOINTS = Ignored("endpoints come from the configuration or from discovery")
+_ONE_INDEX = Ignored("kvatlas has one index, sized by the servers' own capacities")
+_LEARNED = Ignored("block sizes and hashes of the engines are learned from their events")
+
 Lifetime = Annotated[str, Meta(pattern=r"^(?=.*[1-9])[0-9]+(\.[0-9]+)?(ms|s|m|h)$")]
 """A duration above zero, such as `2s`."""
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
@@ -65,10 +70,10 @@ class BackendParams(PluginParams, frozen=True):
 class PodDiscoveryParams(PluginParams, frozen=True):
     """`podDiscoveryConfig`."""
 
-    pod_label_selector: str = ""
+    pod_label_selector: Annotated[str, _ENDPOINTS] = ""
     """Accepted without effect: endpoints come from the configuration or discovery."""
-    pod_namespace: str = ""
-    """Accepted without effect."""
+    pod_namespace: Annotated[str, _ENDPOINTS] = ""
+    """Accepted without effect, as `podLabelSelector`."""
     socket_port: PortNumber | None = None
     """Port of an engine's PUB socket, as `events.port`."""
     replay_socket_port: PortNumber | None = None
@@ -82,10 +87,14 @@ class KVEventsParams(PluginParams, frozen=True):
     """With `discoverPods: false`: ZMQ address to listen on, as `events.bind`."""
     topic_filter: str = ""
     """ZMQ subscription prefix, as `events.topicPrefix`."""
-    concurrency: Limit | None = None
-    """Accepted without effect."""
-    engine_type: Literal["vllm", "sglang"] | None = None
+    concurrency: Annotated[Limit | None, Ignored("events are applied by the event loop, in C++")] = None
+    """Accepted without effect: events are applied by the event loop."""
+    engine_type: Annotated[
+        Literal["vllm", "sglang"] | None, Ignored("the events of both engines are read")
+    ] = None
     """Accepted without effect: the events of both are read."""
+    tracing: Annotated[bool, Ignored("kvatlas traces requests, not events")] = False
+    """Accepted without effect: requests are traced, not events."""
     discover_pods: bool = True
     """true: connect to each engine; false: engines connect to `zmqEndpoint`."""
     pod_discovery_config: PodDiscoveryParams = PodDiscoveryParams()
@@ -97,9 +106,11 @@ class IndexerParams(PluginParams, frozen=True):
 
     kv_cache_backend_configs: tuple[BackendParams, ...] = ()
     """Credit of a block by tier; default gpu 1, cpu 0.8, shared_storage 0.4, object_store 0.2."""
-    kv_block_index_config: dict[str, Any] = field(default_factory=dict[str, Any])
+    kv_block_index_config: Annotated[dict[str, Any], _ONE_INDEX] = field(default_factory=dict[str, Any])
     """Accepted without effect: there is one index."""
-    tokenizers_pool_config: dict[str, Any] = field(default_factory=dict[str, Any])
+    tokenizers_pool_config: Annotated[dict[str, Any], Ignored("the tokenizer is model.tokenizer")] = field(
+        default_factory=dict[str, Any]
+    )
     """Accepted without effect: the tokenizer is `model.tokenizer`."""
 
 
@@ -110,8 +121,10 @@ class PreciseParams(PluginParams, frozen=True):
     """Credits of the tiers."""
     kv_events_config: KVEventsParams = KVEventsParams()
     """Source of the events; used if `events` is not configured."""
-    token_processor_config: dict[str, Any] = field(default_factory=dict[str, Any])
+    token_processor_config: Annotated[dict[str, Any], _LEARNED] = field(default_factory=dict[str, Any])
     """Accepted without effect: block size and hashes of the engines are learned from their events."""
+    session_manager: Annotated[str, Ignored("kvatlas has the exact blocks of every prompt")] = ""
+    """Accepted without effect: the name of a plugin that finds the blocks of a session instead of a prompt's."""
     speculative_indexing: bool = True
     """Whether the prompts of recent requests count as cached until events arrive, as `predictions.enabled`; default of the reference: false."""
     speculative_ttl: Lifetime = field(default="2s", name="speculativeTTL")

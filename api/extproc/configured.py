@@ -49,7 +49,7 @@ def make_ext_proc(
         on_mismatch: see `ExtProcServer`.
     """
     limits = Limits(
-        message_limit(config.max_body_bytes),
+        config.max_message_bytes or message_limit(config.max_body_bytes),
         max_connections=max_connections,
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
@@ -71,6 +71,9 @@ def make_ext_proc(
             intake=intake,
             max_body_bytes=config.max_body_bytes,
             read_usage=config.read_usage,
+            use_subset=config.use_subset,
+            emit_scores=config.emit_scores,
+            max_sent_bytes=config.max_sent_message_bytes,
         ),
         limits=limits,
         transport_metrics=transport_metrics,

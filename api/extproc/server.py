@@ -163,6 +163,10 @@ def _make_listener(
             certificates=certificates,
             on_mismatch=on_mismatch,
         )
+    if certificates is not None and certificates.config.restricts_clients:
+        raise ListenError(
+            "server.tls: minVersion and cipherSuites need libnghttp2; with the transport grpc remove them"
+        )
     own = [call_handlers(EXT_PROC_SERVICE, methods, account)] if methods else []
     return GrpcListener(
         setting,

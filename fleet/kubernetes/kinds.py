@@ -95,6 +95,8 @@ class Pool:
 class PoolMeta(ObjectMeta, frozen=True):
     """A pool's metadata."""
 
+    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    """Labels."""
     deletion_timestamp: str | None = None
     """Set while it is being deleted."""
 

@@ -11,9 +11,10 @@ import msgspec
 from ...configs.decode import decode
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
-from ...configs.words import nearest
+from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
 from ...scorers.core.base import Admitter, Filter, Picker, Predictor, Scorer
+from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams
 from ...scorers.core.prefix_source import PrefixProducer
@@ -24,7 +25,8 @@ from ...scorers.weights import default_profile
 from ..errors import PluginLoadError, SchedulingError
 from .entry_points import add_offered, offered_types
 from .producers import ProducedTiers, produced_tiers
-from .reference import NO_EFFECT
+from .reference import NO_EFFECT, NOT_HERE
+from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
 
@@ -175,7 +177,8 @@ class _Planner:
         config = msgspec.structs.replace(
             self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
         )
-        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
+        notes = tuple(dict.fromkeys(self._notes))
+        return Plan(config, profile, notes, tuple(self._used), self._all_built)
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
@@ -195,24 +198,38 @@ class _Planner:
             self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
         elif plugin.type in NO_EFFECT:
             self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
+            if (params := NO_EFFECT_PARAMS.get(plugin.type)) is not None:
+                self._decoded(path, plugin, params)
         else:
-            known = nearest(plugin.type, sorted(known_types()))
+            why = NOT_HERE.get(plugin.type)
+            hint = why if why is not None else closest(plugin.type, known_types())
             message = (
                 f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
             )
-            self._problems.append(Problem(f"{message}; {known}", (*path, "type")))
+            self._problems.append(Problem(f"{message}; {hint}", (*path, "type")))
 
     def _decode(self, path: KeyPath, plugin: PluginConfig, wanted: Mapping[str, type[PluginParams]]) -> None:
         params: dict[str, PluginParams] = {}
         for kind, schema in wanted.items():
-            decoded = decode(plugin.parameters, schema)
-            if isinstance(decoded, list):
-                self._problems += [
-                    Problem(each.message, (*path, "parameters", *each.path)) for each in decoded
-                ]
+            decoded = self._decoded(path, plugin, schema)
+            if decoded is None:
                 return
             params[kind] = decoded
         self._declared[plugin.known_as] = _Declared(path, plugin, params)
+        for each in params.values():
+            self._notes += [
+                f"plugin {plugin.known_as}: {key} has no effect: {why}" for key, why in ignored(each)
+            ]
+
+    def _decoded(
+        self, path: KeyPath, plugin: PluginConfig, schema: type[PluginParams]
+    ) -> PluginParams | None:
+        """Return the parameters of a plugin; None if they have problems, which are then added."""
+        decoded = decode(plugin.parameters, schema)
+        if not isinstance(decoded, list):
+            return decoded
+        self._problems += [Problem(each.message, (*path, "parameters", *each.path)) for each in decoded]
+        return None
 
     def _producers(self) -> dict[str, PrefixProducer]:
         """Return plugin name -> the index that its parameters describe."""
@@ -266,9 +283,9 @@ class _Planner:
                 f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
             )
             self._problems.append(Problem(message, ("schedulingProfiles", 1)))
-        for number, profile in enumerate(profiles):
+        for profile in profiles[:1]:
             for position, reference in enumerate(profile.plugins):
-                yield ("schedulingProfiles", number, "plugins", position), reference
+                yield ("schedulingProfiles", 0, "plugins", position), reference
         for name, declared in () if profiles else self._declared.items():
             if declared.decides:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
@@ -279,7 +296,7 @@ class _Planner:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
             return
         context = self._context(name, produced)
         if (built := self._built(registry.filters, declared, context)) is not None:
@@ -290,20 +307,20 @@ class _Planner:
             parts.pickers.append(picker)
             if len(parts.pickers) > 1:
                 self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
-        if not declared.decides and "producer" in declared.params:
-            self._report_other_kind(path, name)
+        if not declared.decides:
+            self._note_other_kind(name)
 
     def _context(self, name: str, produced: ProducedTiers) -> BuildContext:
         tiers = tuple(tier.name for tier in produced.tiers)
         return BuildContext(tiers, produced.sources, produced.sources.get(name), self._predictor)
 
-    def _report_other_kind(self, path: KeyPath, name: str) -> None:
-        """Report a reference to a plugin of another kind, unless its unknown type was reported already."""
+    def _note_other_kind(self, name: str) -> None:
+        """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = name in self._declared or plugin is None or plugin.type in NO_EFFECT
-        if is_known:
-            message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
-            self._problems.append(Problem(message, (*path, "pluginRef")))
+        if name in self._declared or (plugin is not None and plugin.type in NO_EFFECT):
+            self._notes.append(
+                f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
+            )
 
     def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
         """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""

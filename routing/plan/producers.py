@@ -60,7 +60,8 @@ def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfi
     sources: dict[str, PrefixSource] = {
         name: OneTier(names[place] if place < len(names) else None) for name, place in places.items()
     }
-    sources |= {name: TierCredits(_credits(each, config.tiers)) for name, each in precise.items()}
+    whole = config.scoring.whole_blocks
+    sources |= {name: TierCredits(_credits(each, config.tiers), whole) for name, each in precise.items()}
     return ProducedTiers(
         sources,
         tiers,

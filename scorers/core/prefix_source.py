@@ -37,16 +37,18 @@ class TierCredits:
 
     Attributes:
         credits: credit of a block by tier, 0 to 1, fastest tier first.
+        whole: whether the sums are cut down to whole blocks, as the reference does.
     """
 
     credits: tuple[float, ...]
+    whole: bool = False
 
     def blocks(self, prefix: PrefixColumns) -> FloatArray | IntArray:
         """Return the sums of the credits of all blocks of the union prefix; tiers beyond `credits` have credit 0."""
         credited = np.zeros(len(prefix))
         for credit, n_blocks in zip(self.credits, prefix.union_blocks, strict=False):
             credited += credit * n_blocks
-        return credited
+        return np.floor(credited) if self.whole else credited
 
 
 @dataclass(frozen=True, slots=True)

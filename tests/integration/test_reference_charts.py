@@ -120,7 +120,7 @@ async def test_grpc_inference_is_routed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        pytest.param("gw-trace", "--tracing", marks=waits_for("tracing")),
+        pytest.param("gw-trace", "--tracing"),
         pytest.param("gw-grpc", "vllmgrpc-parser", marks=waits_for("gRPC inference is routed unread")),
     ],
 )

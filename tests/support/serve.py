@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from kvatlas.app.app import DRAIN_S
+from kvatlas.configs.listeners import DRAIN_S
 from support.forks import Fork, fork
 from support.waiting import PATIENCE_S, until
 

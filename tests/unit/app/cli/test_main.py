@@ -11,6 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
+from kvatlas.routing.plan.beyond import beyond_reference
+from kvatlas.routing.plan.load import load_scheduled
+from kvatlas.routing.plan.plan import make_plan
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 
@@ -96,3 +99,45 @@ def test_shown_file_has_the_tiers_as_the_producers_say() -> None:
 
 def test_schema_is_printed_as_committed() -> None:
     assert run("config", "schema") == (0, (FOLDER / "schema.json").read_text(), "")
+
+
+def test_shown_file_of_the_reference_names_what_has_no_effect_and_what_goes_beyond_it(tmp_path: Path) -> None:
+    _, shown, _ = run("config", "show", FOLDER / "precise.yaml")
+
+    title, _, rest = shown.partition("# without effect:\n")[2].partition("# beyond the reference:\n")
+    assert (
+        "# - plugin token-producer has no effect: kvatlas tokenizes by itself; see model.tokenizer\n" in title
+    )
+    rules = [line.removeprefix("# - ").partition(":")[0] for line in rest.splitlines()]
+    assert rules == ["predictions", "trust credit", "audit credit", "part blocks", "cold requests"]
+
+
+@pytest.mark.parametrize(
+    ("section", "rule"),
+    [
+        pytest.param({"predictions": {"enabled": False}}, "predictions", id="predictions"),
+        pytest.param(
+            {"events": {"trustCredit": dict.fromkeys(("live", "replaying", "partial", "stale", "dark"), 1)}},
+            "trust credit",
+            id="trust",
+        ),
+        pytest.param({"audit": {"lowerCredit": False}}, "audit credit", id="audit"),
+        pytest.param({"scoring": {"wholeBlocks": True}}, "part blocks", id="part_blocks"),
+    ],
+)
+def test_rule_beyond_the_reference_is_off_with_the_key_that_it_names(
+    section: dict[str, Any], rule: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump({"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"} | section))
+    (key,) = section
+    (below,) = section[key]
+
+    before, after = (
+        list(beyond_reference(make_plan(load_scheduled(file, FOLDER / "precise.yaml").config)))
+        for file in (None, own)
+    )
+
+    assert [line for line in before if line not in after] == [
+        line for line in before if line.startswith(f"{rule}: ") and f"off with {key}.{below}: " in line
+    ]

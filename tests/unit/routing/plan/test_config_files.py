@@ -71,6 +71,7 @@ def test_process_behaves_as_the_reference_when_nothing_of_ours_is_given(
     )
     assert loaded.server == (reference if is_reference else ServerConfig())
     assert loaded.ext_proc.compat == ("llm-d" if is_reference else "none")
+    assert bool(loaded.scheduling_profiles) == (config is picker is None)
 
 
 def test_listed_endpoints_are_read_with_the_file(files: tuple[Path, Path]) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from kvatlas.routing.errors import SchedulingError
 from kvatlas.routing.plan.plan import Plan, known_types, make_plan, without_unknown_plugins
-from kvatlas.routing.plan.reference import NO_EFFECT
+from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
+from kvatlas.routing.plan.reference_params import NO_EFFECT_PARAMS
 from kvatlas.scorers.builtin import builtin_registry
 from support.candidates import endpoint, no_chance
 from support.plans import FLEET, REQUEST, approx, config, planned, profile, scores
@@ -128,10 +129,46 @@ def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
     )
 
 
+def test_plugins_without_a_part_in_a_profile_are_noted() -> None:
+    plan = planned(
+        approx("p"), "openai-parser", "queue-scorer", **profile("p", "openai-parser", "queue-scorer")
+    )
+
+    why = "has no effect in a profile: it is neither a filter, a scorer nor a picker"
+    assert [f"plugin {name} {why}" for name in ("p", "openai-parser")] == list(plan.notes[1:])
+    assert [name for name, _, _ in plan.profile.scorers] == ["queue-scorer"]
+
+
+def test_parameters_without_effect_are_noted() -> None:
+    given = {"kvEventsConfig": {"tracing": True, "concurrency": 4}, "sessionManager": "s"}
+
+    plan = planned(
+        {"type": "precise-prefix-cache-producer", "name": "p", "parameters": given}, "queue-scorer"
+    )
+
+    assert [note.partition(" has no effect: ")[0] for note in plan.notes] == [
+        "plugin p: kvEventsConfig.concurrency",
+        "plugin p: kvEventsConfig.tracing",
+        "plugin p: sessionManager",
+    ]
+
+
+def test_parameters_of_plugins_without_effect_are_checked() -> None:
+    wrong = {"type": "concurrency-detector", "parameters": {"maxConcurency": 3}}
+
+    (problem,) = problems("queue-scorer", wrong)
+
+    assert problem.startswith(
+        "plugins[1].parameters.maxConcurency: unknown key; did you mean 'maxConcurrency'?"
+    )
+
+
 def test_types_are_either_registered_or_without_meaning() -> None:
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
 
     assert registered.isdisjoint(NO_EFFECT)
+    assert known_types().isdisjoint(NOT_HERE)
+    assert NO_EFFECT.keys() >= NO_EFFECT_PARAMS.keys()
     assert known_types() >= registered | NO_EFFECT.keys()
 
 
@@ -178,15 +215,6 @@ def test_types_are_either_registered_or_without_meaning() -> None:
             id="two_profiles",
         ),
         pytest.param(
-            [approx("p"), "openai-parser"],
-            profile("p", "openai-parser"),
-            [
-                "schedulingProfiles[0].plugins[0].pluginRef: found 'p', which is neither a filter, a scorer nor a picker",
-                "schedulingProfiles[0].plugins[1].pluginRef: found 'openai-parser', which is neither",
-            ],
-            id="no_part_in_a_profile",
-        ),
-        pytest.param(
             ["queue-scorer"],
             profile("queue-scorer", "queue-scorer"),
             ["schedulingProfiles[0]: scorer 'queue-scorer' is in the profile twice"],
@@ -210,10 +238,11 @@ def test_each_problem_has_its_path_and_what_is_allowed(
         assert problem.startswith(start)
 
 
-def test_unknown_type_is_told_the_nearest_and_the_known() -> None:
+def test_unknown_type_is_told_the_three_closest() -> None:
     (problem,) = problems("queue-scorers")
 
-    assert "; did you mean 'queue-scorer'? known: active-request-scorer, anthropic-parser, " in problem
+    closest = problem.partition("; closest: ")[2].split(", ")
+    assert (closest[0], len(closest)) == ("queue-scorer", 3)
 
 
 def test_unknown_plugins_are_left_out_with_what_refers_to_them() -> None:

@@ -1,0 +1,70 @@
+"""Tracing of one process: the library's parts, as configuration and environment say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
+
+from ...configs.tracing import TracingConfig
+from ...routing.router import Router
+from ..errors import TracingError
+from .counts import SpanCounts
+from .export import BoundedProcessor
+from .router import TracedRouter
+
+END_S = 5.0
+"""Longest wait at the end of the process for spans that are not sent."""
+
+
+class Tracing:
+    """Sends spans from its start until `stop`.
+
+    Args:
+        config: `tracing`.
+        environment: variables of the process; the library reads those of OpenTelemetry.
+        receiver: URL that gets the spans.
+        counts: counts spans.
+
+    Raises:
+        TracingError: the variables ask for what this process cannot do.
+    """
+
+    def __init__(
+        self, config: TracingConfig, environment: Mapping[str, str], receiver: str, counts: SpanCounts
+    ) -> None:
+        for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+            if environment.get(name, "grpc") != "grpc":
+                raise TracingError(
+                    f"{name} is {environment[name]!r}, but spans are sent by gRPC: name the receiver's port for it, "
+                    "4317 by custom, and set the variable to grpc"
+                )
+        # Its lines come for each batch that fails; ours say when that begins and ends.
+        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
+        sampler: Sampler | None = None  # as OTEL_TRACES_SAMPLER says
+        if not environment.get("OTEL_TRACES_SAMPLER"):
+            sampler = ParentBased(TraceIdRatioBased(config.sample_ratio))
+        name = environment.get("OTEL_SERVICE_NAME") or "kvatlas"
+        self._provider = TracerProvider(
+            sampler=sampler, resource=Resource.create({SERVICE_NAME: name}), shutdown_on_exit=False
+        )
+        self._processor = BoundedProcessor(
+            OTLPSpanExporter(endpoint=receiver),
+            counts,
+            receiver=receiver,
+            limit=config.max_queued_spans,
+        )
+        self._provider.add_span_processor(self._processor)
+
+    def traced(self, router: Router) -> TracedRouter:
+        """Return a router that routes by `router` and writes spans."""
+        return TracedRouter(router, self._provider.get_tracer("kvatlas"))
+
+    async def stop(self) -> None:
+        """Send what waits, for `END_S` at most, and stop. Call it after the last request."""
+        await asyncio.to_thread(self._processor.end, within_s=END_S)
