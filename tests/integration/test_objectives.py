@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.app.cli.main import app
 from support.engine_metrics import metrics_of
 from support.ext_proc import DUPLEX, request_body, request_headers, response_body, response_headers
 from support.gateway import EVENT_STREAM, Gateway, gateway
@@ -56,12 +59,19 @@ async def test_objectives_are_compared_with_what_was_learned(tmp_path: Path) -> 
             decision: dict[str, Any] = await gate.served.get(f"/v1/decisions/r{N_LEARNED - 1}")
             shed: dict[str, Any] = await gate.served.get("/v1/decisions/shed")
             text = await gate.served.metrics()
+            told = await asyncio.to_thread(
+                CliRunner().invoke, app, ["explain", f"r{N_LEARNED - 1}", "--url", gate.url]
+            )
 
     assert before["decisions"] == []
     assert decision["slo"] == {"ttftMs": 60000.0, "tpotMs": 0.001}
     (predicted,) = (each["predicted"] for each in decision["endpoints"])
     assert predicted["ttftHeadroomMs"] == pytest.approx(60000 - predicted["ttftMs"], rel=1e-5)
     assert predicted["tpotHeadroomMs"] == pytest.approx(0.001 - predicted["tpotMs"], rel=1e-5)
+    assert (
+        "objectives: first token within 60000 ms, output token within 0.001 ms\npredicted on a: first token in"
+        in told.output
+    )
     assert refusal.immediate_response.status.code == 429
     assert refusal.immediate_response.body == (
         b"inference error: ResourceExhausted - request cannot be admitted: "
