@@ -271,8 +271,8 @@ class ProfilePluginConfig(Section, frozen=True):
 
     plugin_ref: Annotated[str, Meta(min_length=1)]
     """Name of a plugin in `plugins`."""
-    weight: Weight = 1
-    """Weight of a scorer; filters and pickers have none."""
+    weight: float = 1
+    """Weight of a scorer, also a negative one; filters and pickers have none."""
 
 
 class SchedulingProfileConfig(Section, frozen=True):

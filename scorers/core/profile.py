@@ -50,7 +50,7 @@ class Profile:
     breaks a request: its result is dropped or clamped, and the decision names it in `faults`.
 
     Args:
-        scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite and >= 0.
+        scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite; a negative one turns a preference around.
         picker: chooses by the totals.
         filters: (name, filter), called in this order, each with the candidates that the previous ones kept; names are unique.
         admitters: (name, admitter), called in this order until one refuses; names are unique.
@@ -73,10 +73,8 @@ class Profile:
         _check_unique("filter", (name for name, _ in filters))
         _check_unique("scorer", (name for name, _, _ in scorers))
         for name, _, weight in scorers:
-            if not (math.isfinite(weight) and weight >= 0):
-                raise ProfileError(
-                    f"weight of scorer {name!r} is {weight}, want a finite number of at least 0"
-                )
+            if not math.isfinite(weight):
+                raise ProfileError(f"weight of scorer {name!r} is {weight}, want a finite number")
         self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
         self._admitters, self._predictor = tuple(admitters), predictor
         self._weighted = tuple(WeightedScorer(name, each.type, weight) for name, each, weight in scorers)
