@@ -6,7 +6,15 @@ from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
-from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
+from ...routing.router import (
+    ModelRewrite,
+    Overload,
+    Refusal,
+    RefusalCode,
+    Route,
+    RoutingRequest,
+    RoutingResult,
+)
 from ...scorers.core.decision import Decision
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
@@ -152,7 +160,7 @@ class RequestPhase:
         """Return the actions after routing the request of the last step."""
         self._phase = _ENDED if self._is_whole else _PASSING
         self._share.release()
-        if isinstance(result, Route) and self._is_unsendable(result):
+        if isinstance(result, Route) and result.rewrite is not None and self._is_unsendable(result.rewrite):
             limit = self._options.max_sent_bytes
             text = f"the request body with another model is larger than {limit} bytes, the limit of messages"
             result = Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text)
@@ -259,11 +267,10 @@ class RequestPhase:
             )
         )
 
-    def _is_unsendable(self, route: Route) -> bool:
-        """Return whether a changed body, which goes back in one message, is too long for it."""
-        if route.rewrite is None or self._form is not _ReplyForm.BODY:
-            return False
-        return len(route.rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES > self._options.max_sent_bytes
+    def _is_unsendable(self, rewrite: ModelRewrite) -> bool:
+        """Return whether a changed body is too long for one message, in which BUFFERED returns it."""
+        n_bytes = len(rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES
+        return self._form is _ReplyForm.BODY and n_bytes > self._options.max_sent_bytes
 
     def _replies(self, route: Route) -> Replies:
         destination = ",".join(route.addresses)

@@ -17,6 +17,7 @@ from ..errors import TracingError
 from .counts import SpanCounts
 from .export import BoundedProcessor
 from .router import TracedRouter
+from .spans import SCOPE, SpanWriter
 
 END_S = 5.0
 """Longest wait at the end of the process for spans that are not sent."""
@@ -63,7 +64,8 @@ class Tracing:
 
     def traced(self, router: Router) -> TracedRouter:
         """Return a router that routes by `router` and writes spans."""
-        return TracedRouter(router, self._provider.get_tracer("kvatlas"))
+        writer = SpanWriter(self._processor, self._provider.resource)
+        return TracedRouter(router, self._provider.get_tracer(SCOPE), writer)
 
     async def stop(self) -> None:
         """Send what waits, for `END_S` at most, and stop. Call it after the last request."""
