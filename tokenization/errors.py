@@ -3,7 +3,7 @@
     KVAtlasError
     └── TokenizationError
         ├── RequestError             the client's body is invalid; the client gets status 400 with the message
-        │   ├── BodyFormatError      not a JSON object
+        │   ├── BodyFormatError      not a JSON object, or a field that no engine takes
         │   ├── ModelMissingError    no model name
         │   └── PromptMissingError   no prompt, messages or input, although the path needs one
     ├── NotReadError             the request was not read in time
@@ -34,7 +34,7 @@ class RequestError(TokenizationError):
 
 
 class BodyFormatError(RequestError):
-    """A body that is not a JSON object."""
+    """A body that is not a JSON object, or has a field in a form that no engine takes."""
 
 
 class ModelMissingError(RequestError):

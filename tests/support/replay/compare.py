@@ -170,9 +170,9 @@ def _meaning(text: str) -> str:
 
 
 def _counters(recorded: Mapping[str, float], observed: Mapping[str, float]) -> Iterator[str]:
-    """Yield differences of the series that the picker has."""
-    families = {_family(name) for name in observed}
-    for name in sorted(recorded.keys() | {name for name, value in observed.items() if value}):
+    """Yield differences of recorded series that the picker has, with any labels."""
+    families = {_family(name) for name in recorded} & {_family(name) for name in observed}
+    for name in sorted(recorded.keys() | observed.keys()):
         if _family(name) in families and recorded.get(name, 0) != observed.get(name, 0):
             yield f"{name} grows by {observed.get(name, 0)}, not {recorded.get(name, 0)}"
 

@@ -140,7 +140,8 @@ def metrics_page(said: Json) -> str:
     if labels:
         lines.append(f"vllm:cache_config_info{{{labels}}} 1")
     lines += [f"{series} {value}" for series, value in said.get("other", {}).items()]
-    return "".join(f"{line}\n" for line in lines)
+    types = dict.fromkeys(f"# TYPE {line.partition('{')[0].partition(' ')[0]} gauge" for line in lines)
+    return "".join(f"{line}\n" for line in (*types, *lines))
 
 
 def _response(text: str | None) -> bytes:
