@@ -34,6 +34,7 @@ from .filters import (
     header_based_testing,
     label_selector,
     prefix_cache_affinity,
+    saturation,
     slo_headroom_tier,
     utilization,
 )
@@ -77,6 +78,7 @@ def builtin_registry() -> Registry:
         topology_filter,
         decode_role,
         utilization,
+        saturation,
         prefix_cache_affinity,
         slo_headroom_tier,
         max_score,

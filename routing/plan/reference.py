@@ -26,7 +26,6 @@ NO_EFFECT: Mapping[str, str] = {
     "k8s-notification-source": "kvatlas forgets what a removed endpoint held by itself",
     "token-producer": _TOKENS,
     "tokenizer": _TOKENS,
-    "utilization-detector": "thresholds of saturation are under admission",
     "concurrency-detector": "kvatlas measures saturation by queues and KV caches; see admission",
     "global-strict-fairness-policy": _QUEUES,
     "round-robin-fairness-policy": _QUEUES,
