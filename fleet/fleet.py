@@ -65,7 +65,7 @@ class Fleet:
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
         self._table = FleetTable({})
-        self._table.use_attributes(settings.engines.attributes)
+        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
@@ -309,6 +309,10 @@ class Fleet:
                     approximate.block_size(facts.block_size) if learns else facts.block_size
                 )
 
+    def set_attributes(self, name: str, values: Mapping[str, float]) -> None:
+        """Show attributes of an endpoint that do not come with its load; see `FleetTable.set_attributes`."""
+        self._table.set_attributes(name, values)
+
     # -- settings and time ----------------------------------------------------------------------------------------
 
     def configure(self, settings: FleetSettings) -> None:
@@ -316,7 +320,7 @@ class Fleet:
         resized = settings.approximate != self.settings.approximate
         self.settings = settings
         self._use_credits()
-        self._table.use_attributes(settings.engines.attributes)
+        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         self._use_sizes()
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
