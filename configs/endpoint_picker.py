@@ -14,12 +14,13 @@ from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
 from .data_layer import DataLayerConfig, PluginRefConfig, layer_notes, layer_problems, layer_references
-from .data_source import interval_of, is_source, source_notes, source_problems
 from .decode import decode
 from .errors import KeyPath, Problem
-from .extractor import extracted, extractor_problems, is_extractor
 from .feature_gates import FLOW_CONTROL, gate_notes, gate_problems, is_on
 from .flow_control import DETECTORS, FlowControlConfig, flow_control_notes, flow_control_problems
+from .multicluster import DISCOVERY as CLUSTER_DISCOVERY
+from .multicluster import with_usual_types
+from .reference_scraping import describes_scraping, scraping_of, scraping_problems
 from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
 from .schema import (
@@ -116,13 +117,12 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     """Convert to a `KVAtlasConfig`: plugins with the implied producer, profiles, file of endpoints, series."""
     _, discovery = _file_discovery(config)
     detecting = detector(config.plugins, _detector_name(config))
-    sources = [each for each in config.plugins if is_source(each)]
-    scrape, _ = extracted(filter(is_extractor, config.plugins))
-    for interval in filter(None, map(interval_of, sources)):
-        scrape = msgspec.structs.replace(scrape, interval=interval)
+    scrape, _ = scraping_of(config.plugins)
     token_producers = filter(is_token_producer, config.plugins)
-    translated = [discovery, None if _is_filter(detecting, config) else detecting, *sources, *token_producers]
-    given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
+    translated = [discovery, None if _is_filter(detecting, config) else detecting, *token_producers]
+    given = with_usual_types(
+        tuple(each for each in config.plugins if each not in translated and not describes_scraping(each))
+    )
     profiles = config.scheduling_profiles
     if not given and not profiles:
         given, profiles = _default_plugins()
@@ -170,14 +170,12 @@ def _of_type(plugin_type: str) -> PluginConfig:
 
 def notes(config: EndpointPickerConfig) -> list[str]:
     """Return one line for each setting outside of plugins that has no effect although it was set."""
-    sources = (note for each in config.plugins if is_source(each) for note in source_notes(each))
     return [
         *gate_notes(config.feature_gates),
         *layer_notes("dataLayer", config.data_layer),
         *layer_notes("data", config.data),
         *flow_control_notes(config.flow_control),
-        *extracted(filter(is_extractor, config.plugins))[1],
-        *sources,
+        *scraping_of(config.plugins)[1],
     ]
 
 
@@ -185,7 +183,8 @@ def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | N
     """Return the position and entry of the plugin whose file lists the endpoints; (0, None) if there is none."""
     wanted = config.data_layer.endpoint_source or config.data.endpoint_source
     for number, plugin in enumerate(config.plugins):
-        if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted):
+        is_file = plugin.type in (FILE_DISCOVERY, CLUSTER_DISCOVERY)
+        if is_file and wanted is not None and plugin.known_as == wanted:
             return number, plugin
     return 0, None
 
@@ -201,10 +200,8 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
     """Yield the problems of plugins whose parameters become sections of a `KVAtlasConfig`."""
     for number, plugin in enumerate(config.plugins):
         problems: Iterable[Problem] = ()
-        if is_extractor(plugin):
-            problems = extractor_problems(plugin)
-        elif is_source(plugin):
-            problems = source_problems(plugin)
+        if describes_scraping(plugin):
+            problems = scraping_problems(plugin)
         elif is_token_producer(plugin):
             problems = token_producer_problems(plugin)
         elif plugin is detector(config.plugins, _detector_name(config)):
