@@ -17,6 +17,7 @@ from .data_source import interval_of, is_source, source_notes, source_problems
 from .decode import decode
 from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
+from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
 from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
 from .section import Section
@@ -71,13 +72,6 @@ class DataLayerConfig(Section, frozen=True):
     """No effect."""
 
 
-class RequestHandlerConfig(Section, frozen=True):
-    """Parsers; kvatlas parses every known API."""
-
-    parsers: tuple[PluginRefConfig, ...] = ()
-    """No effect."""
-
-
 class FileDiscoveryParams(Section, frozen=True):
     """Parameters of `file-discovery`."""
 
@@ -103,13 +97,13 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     data: DataLayerConfig = DataLayerConfig()
     """Older name of `dataLayer`."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
-    """Parsers."""
+    """Request bodies."""
     flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Queues; kvatlas has none, and reads only the saturation detector."""
     saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
     """Saturation detector, at its older place."""
     parser: PluginRefConfig | None = None
-    """Deprecated in the reference; no effect."""
+    """Older form of `requestHandler.parsers`, which it adds to."""
 
 
 def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
@@ -141,9 +135,19 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         plugins=plugins,
         scheduling_profiles=config.scheduling_profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
+        request_handler=_request_handler(config),
         metrics_scrape=scrape,
         admission=detected(detecting) if detecting is not None else config.saturation_detector.admission(),
     )
+
+
+def _request_handler(config: EndpointPickerConfig) -> RequestHandlerConfig:
+    """Return the section with the parser at its older place, unless that is named there too."""
+    handler, older = config.request_handler, config.parser
+    if older is None or older.plugin_ref in {each.plugin_ref for each in handler.parsers}:
+        return handler
+    parsers = (*handler.parsers, ParserRefConfig(plugin_ref=older.plugin_ref))
+    return msgspec.structs.replace(handler, parsers=parsers)
 
 
 def notes(config: EndpointPickerConfig) -> list[str]:

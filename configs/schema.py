@@ -11,6 +11,7 @@ from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .request_handler import RequestHandlerConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
 from .units import Duration
@@ -326,6 +327,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Plugins, instead of `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    request_handler: RequestHandlerConfig = RequestHandlerConfig()
+    """Request bodies."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
     predictions: PredictionsConfig = PredictionsConfig()

@@ -36,6 +36,7 @@ from .filters import session_affinity as session_filter
 from .filters import topology_affinity as topology_filter
 from .latency import cost
 from .pickers import max_score, random_choice, weighted_random
+from .requests import agent_identity, attribute_reporter, models_responder, session_id
 
 
 def builtin_registry() -> Registry:
@@ -73,6 +74,10 @@ def builtin_registry() -> Registry:
         weighted_random,
         random_choice,
         producers,
+        agent_identity,
+        session_id,
+        attribute_reporter,
+        models_responder,
     ):
         plugin.register(registry)
     return registry

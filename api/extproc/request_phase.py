@@ -6,7 +6,15 @@ from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
-from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
+from ...routing.router import (
+    LocalResponse,
+    Overload,
+    Refusal,
+    RefusalCode,
+    Route,
+    RoutingRequest,
+    RoutingResult,
+)
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
@@ -16,6 +24,7 @@ from .intake import Share
 from .messages import MAX_HEADERS, NO_MESSAGE, Message
 from .replies import NO_EDITS, HeaderEdits, Replies
 from .stream import Step, StreamOptions
+from .usage import is_grpc
 
 
 class Mode(Enum):
@@ -151,7 +160,10 @@ class RequestPhase:
         self._share.release()
         if isinstance(result, Refusal):
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
-            step = Step(replies=(replies.refused(refusal),), end=True)
+            kind = self._headers_message.headers.get("content-type", "")
+            step = Step(replies=(replies.refused(refusal, is_grpc=is_grpc(kind)),), end=True)
+        elif isinstance(result, LocalResponse):
+            step = Step(replies=(replies.local_response(result.body),), end=True)
         else:
             step = Step(replies=self._replies(result))
         self._body = b""

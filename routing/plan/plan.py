@@ -15,17 +15,21 @@ from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import nearest
 from ...scorers.builtin import builtin_registry
+from ...scorers.core.around import IdentitySession, SessionSource
 from ...scorers.core.base import Filter, Picker, Scorer
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
+from ...scorers.core.params import BuildContext, PluginParams, Remarks
 from ...scorers.core.prefix_source import PrefixProducer
 from ...scorers.core.profile import Profile
-from ...scorers.core.registry import Plugins
+from ...scorers.core.registry import Plugins, Registry
 from ...scorers.errors import ParametersError, ProfileError
 from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
+from ...tokenization.requests.parsers import PARSERS, BodyParser
 from ..errors import PluginLoadError, SchedulingError
+from ..policy import RequestPolicy
 from .entry_points import add_offered, offered_types
+from .parsing import parser_problems, parser_types, unnamed_parsers
 from .producers import ProducedTiers, produced_tiers
 from .reference import NO_EFFECT
 
@@ -54,7 +58,8 @@ class Plan:
         profile: makes the decisions.
         notes: plugins that were accepted without effect, one line each.
         references: plugins of the profile, in its order; empty if the profile is made from `weights`.
-        built: (kind, name) -> plugin, for the plugins of the profile.
+        built: (kind, name) -> plugin, for the plugins that act.
+        requests: what the configuration has done with requests and responses.
     """
 
     config: KVAtlasConfig
@@ -62,6 +67,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
+    requests: RequestPolicy = field(default_factory=RequestPolicy)
 
 
 @runtime_checkable
@@ -83,7 +89,10 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
         SchedulingError: an unknown plugin, parameters that a plugin does not take, or a profile that cannot work.
     """
     if not config.plugins:
-        return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
+        if problems := parser_problems(config):
+            raise SchedulingError(problems)
+        profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
+        return Plan(config, profile, requests=_request_policy(config))
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -113,11 +122,16 @@ def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple
 def known_types() -> set[str]:
     """Return the plugin types that a configuration may name."""
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_EFFECT.keys()
+    return registered | offered_types() | NO_EFFECT.keys() | PARSERS.keys()
 
 
-_DECIDING = frozenset({"filter", "scorer", "picker"})
-"""Kinds of plugins that a profile may have."""
+def _request_policy(config: KVAtlasConfig) -> RequestPolicy:
+    """Return the part of the policy that no plugin but the parsers describes."""
+    parser = BodyParser(parser_types(config), max_cost=config.tokenization.max_reading_cost)
+    return RequestPolicy(parser, propagates_priority=config.request_handler.propagate_priority)
+
+
+_IN_PROFILE = frozenset(kind.kind for kind in Registry().kinds if kind.in_profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +146,7 @@ class _Declared:
     @property
     def decides(self) -> bool:
         """Whether it can be in a profile."""
-        return not _DECIDING.isdisjoint(self.params)
+        return bool(_IN_PROFILE & self.params.keys())
 
 
 @dataclass(slots=True)
@@ -155,6 +169,7 @@ class _Planner:
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
         self._problems: list[Problem] = []
+        self._sessions: dict[str, SessionSource] = {}
 
     def plan(self) -> Plan:
         """Return the plan.
@@ -169,14 +184,35 @@ class _Planner:
                 self._problems.append(Problem(message, ("plugins", number, "type")))
             else:
                 self._declare(("plugins", number), plugin)
+        self._problems += parser_problems(self._config)
+        self._notes += unnamed_parsers(self._config)
         produced = produced_tiers(self._producers(), self._config)
+        requests = self._requests()
         profile = self._profile(self._context(produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
             self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
         )
-        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
+        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built, requests)
+
+    def _requests(self) -> RequestPolicy:
+        """Build the plugins that act in every request. Sessions come first: others refer to them."""
+        registry = self._registry
+        identities = self._acting(registry.identities)
+        self._sessions = dict(self._acting(registry.sessions))
+        self._sessions |= {name: IdentitySession(plugin) for name, plugin in identities}
+        return replace(
+            _request_policy(self._config),
+            identities=tuple(plugin for _, plugin in identities),
+            reporters=tuple(plugin for _, plugin in self._acting(registry.reporters)),
+            answers_models=any(True for _ in self._acting(registry.responders)),
+        )
+
+    def _acting(self, plugins: Plugins[T]) -> list[tuple[str, T]]:
+        """Return the declared plugins of a kind, by name."""
+        built = ((name, self._built(plugins, each, BuildContext())) for name, each in self._declared.items())
+        return [(name, plugin) for name, plugin in built if plugin is not None]
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
@@ -194,6 +230,8 @@ class _Planner:
         }
         if blueprints:
             self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
+        elif plugin.type in PARSERS:
+            pass  # see `parsing`
         elif plugin.type in NO_EFFECT:
             self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
         else:
@@ -233,7 +271,7 @@ class _Planner:
             tuple(tier.name for tier in produced.tiers),
             produced.sources,
             namespace=self._config.endpoints.kubernetes.namespace or DEFAULT_NAMESPACE,
-            request_attributes={name: each for name, each in params if isinstance(each, RequestAttribute)},
+            sessions=self._sessions,
             topologies={
                 name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
             },
@@ -302,7 +340,9 @@ class _Planner:
     def _report_other_kind(self, path: KeyPath, name: str) -> None:
         """Report a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = name in self._declared or plugin is None or plugin.type in NO_EFFECT
+        is_known = (
+            name in self._declared or plugin is None or plugin.type in NO_EFFECT or plugin.type in PARSERS
+        )
         if is_known:
             message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
             self._problems.append(Problem(message, (*path, "pluginRef")))

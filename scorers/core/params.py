@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from ..errors import ParametersError, UnknownName
+from .around import SessionSource
 from .prefix_source import OneTier, PrefixSource
 from .topology import TOPOLOGY_EXTRACTOR, Topology
 
@@ -18,15 +19,6 @@ HeaderReader: TypeAlias = Callable[[Mapping[str, str]], str]
 
 class PluginParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Base of the parameters of every plugin: camelCase keys, unknown keys are errors."""
-
-
-@runtime_checkable
-class RequestAttribute(Protocol):
-    """Parameters of a plugin that makes an attribute of requests from their headers, such as the id of a session."""
-
-    def attribute(self, headers: Mapping[str, str]) -> str:
-        """Return the attribute, empty if the request has none; `headers` is lower-case name -> value."""
-        ...
 
 
 @runtime_checkable
@@ -50,8 +42,8 @@ class BuildContext:
         tiers: names of the configured tiers, fastest first.
         sources: name of a prefix producer -> source of its matches.
         own: source that the plugin's own parameters describe, None if they describe none.
+        sessions: name of a session producer -> source of sessions.
         namespace: Kubernetes namespace of endpoints whose name has none.
-        request_attributes: name of a plugin -> the attribute of requests that it makes.
         topologies: name of a topology extractor -> its labels.
         attributes: attributes of endpoints that are scraped.
     """
@@ -59,8 +51,8 @@ class BuildContext:
     tiers: tuple[str, ...] = ()
     sources: Mapping[str, PrefixSource] = field(default_factory=dict[str, PrefixSource])
     own: PrefixSource | None = None
+    sessions: Mapping[str, SessionSource] = field(default_factory=dict[str, SessionSource])
     namespace: str = "default"
-    request_attributes: Mapping[str, RequestAttribute] = field(default_factory=dict[str, RequestAttribute])
     topologies: Mapping[str, Topology] = field(default_factory=dict[str, Topology])
     attributes: tuple[str, ...] = ()
 

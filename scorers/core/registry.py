@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
+from .around import AttributeReporter, IdentityReader, ModelsResponder, SessionSource
 from .base import Filter, Picker, Scorer
 from .params import BuildContext, PluginParams
 from .prefix_source import PrefixProducer
@@ -35,11 +36,15 @@ class Plugins(Generic[T]):
     """The plugins of one kind, by type.
 
     Args:
-        kind: `scorer`, `filter`, `picker`, `producer` or `extractor`, for messages.
+        kind: `scorer`, `filter`, `picker`, `producer` or another one of `Registry`, for messages.
+        in_profile: whether a profile names them; others act once they are declared.
+
+    Attributes:
+        kind, in_profile: as above.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, *, in_profile: bool = False) -> None:
+        self.kind, self.in_profile = kind, in_profile
         self._blueprints: dict[str, Blueprint[T]] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -62,19 +67,45 @@ class Plugins(Generic[T]):
         self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
 
 
+AnyPlugins: TypeAlias = (
+    Plugins[Filter]
+    | Plugins[Scorer]
+    | Plugins[Picker]
+    | Plugins[PrefixProducer]
+    | Plugins[Topology]
+    | Plugins[IdentityReader]
+    | Plugins[SessionSource]
+    | Plugins[AttributeReporter]
+    | Plugins[ModelsResponder]
+)
+"""The plugins of one kind, whichever it is."""
+
+
 class Registry:
     """Plugins of every kind. Registration is explicit, in one place. A type may have several kinds."""
 
     def __init__(self) -> None:
-        self.filters: Plugins[Filter] = Plugins("filter")
-        self.scorers: Plugins[Scorer] = Plugins("scorer")
-        self.pickers: Plugins[Picker] = Plugins("picker")
+        self.filters: Plugins[Filter] = Plugins("filter", in_profile=True)
+        self.scorers: Plugins[Scorer] = Plugins("scorer", in_profile=True)
+        self.pickers: Plugins[Picker] = Plugins("picker", in_profile=True)
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
         self.extractors: Plugins[Topology] = Plugins("extractor")
+        self.identities: Plugins[IdentityReader] = Plugins("identity")
+        self.sessions: Plugins[SessionSource] = Plugins("session")
+        self.reporters: Plugins[AttributeReporter] = Plugins("reporter")
+        self.responders: Plugins[ModelsResponder] = Plugins("responder")
 
     @property
-    def kinds(
-        self,
-    ) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer], Plugins[Topology]]:
+    def kinds(self) -> tuple[AnyPlugins, ...]:
         """Return the plugins of all kinds."""
-        return self.filters, self.scorers, self.pickers, self.producers, self.extractors
+        return (
+            self.filters,
+            self.scorers,
+            self.pickers,
+            self.producers,
+            self.extractors,
+            self.identities,
+            self.sessions,
+            self.reporters,
+            self.responders,
+        )

@@ -93,7 +93,7 @@ class SessionAffinityParams(PluginParams, frozen=True):
     def remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield the sources that never have a session id."""
         for source in self.session_id_config.sources if self.strategy == "session_id" else ():
-            if source.attribute and source.made_by not in context.request_attributes:
+            if source.attribute and source.made_by not in context.sessions:
                 yield f"no plugin {source.made_by!r} makes the attribute {source.attribute!r} of requests"
 
 
@@ -202,8 +202,8 @@ def id_sources(params: SessionAffinityParams, context: BuildContext) -> list[Hea
             )
         if header:
             readers.append(partial(_header, header))
-        elif (made := context.request_attributes.get(source.made_by)) is not None:
-            readers.append(made.attribute)
+        elif (made := context.sessions.get(source.made_by)) is not None:
+            readers.append(made.session_id)
     return readers
 
 

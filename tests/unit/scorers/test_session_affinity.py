@@ -24,13 +24,13 @@ FLEET = [endpoint("a"), endpoint("b"), endpoint("prod/c")]
 
 
 class Cookie:
-    """Makes the attribute of a request from one header, as plugins of other packages may."""
+    """Source of sessions."""
 
-    def attribute(self, headers: Mapping[str, str]) -> str:
+    def session_id(self, headers: Mapping[str, str]) -> str:
         return headers.get("cookie", "")
 
 
-CONTEXT = BuildContext(request_attributes={"session-id-producer": Cookie(), "agent": Cookie()})
+CONTEXT = BuildContext(sessions={"session-id-producer": Cookie(), "agent": Cookie()})
 
 
 def token(text: str) -> str:

@@ -125,7 +125,7 @@ def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
 
     assert plan.notes == (
         "plugin single-profile-handler has no effect: kvatlas runs one profile",
-        "plugin openai-parser has no effect: kvatlas reads every API it knows",
+        "plugin openai-parser has no effect: requestHandler.parsers does not name it",
     )
 
 
@@ -214,7 +214,7 @@ def test_each_problem_has_its_path_and_what_is_allowed(
 def test_unknown_type_is_told_the_nearest_and_the_known() -> None:
     (problem,) = problems("queue-scorers")
 
-    assert "; did you mean 'queue-scorer'? known: active-request-scorer, anthropic-parser, " in problem
+    assert "; did you mean 'queue-scorer'? known: active-request-scorer, agent-identity, " in problem
 
 
 def test_unknown_plugins_are_left_out_with_what_refers_to_them() -> None:
