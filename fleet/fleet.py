@@ -65,7 +65,7 @@ class Fleet:
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
         self._table = FleetTable({})
-        self._table.use_attributes(settings.engines.attributes)
+        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
@@ -302,13 +302,17 @@ class Fleet:
             for rank in endpoint.ranks:
                 rank.ledger.use_block_size(facts.block_size)
 
+    def set_attributes(self, name: str, values: Mapping[str, float]) -> None:
+        """Show attributes of an endpoint that do not come with its load; see `FleetTable.set_attributes`."""
+        self._table.set_attributes(name, values)
+
     # -- settings and time ----------------------------------------------------------------------------------------
 
     def configure(self, settings: FleetSettings) -> None:
         """Replace the settings; `shrinking` then evicts what smaller tiers cannot hold."""
         self.settings = settings
         self._use_credits()
-        self._table.use_attributes(settings.engines.attributes)
+        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
         for endpoint in self:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
+from ...configs.dcgm import GPU_UTILIZATION
 from ...configs.decode import decode
 from ...configs.discovery import DEFAULT_NAMESPACE
 from ...configs.engines import attribute_names
@@ -264,6 +265,7 @@ class _Planner:
 
     def _context(self, produced: ProducedTiers) -> BuildContext:
         """Return what every plugin may read."""
+        scrape = self._config.metrics_scrape
         params = [
             (name, each) for name, declared in self._declared.items() for each in declared.params.values()
         ]
@@ -275,7 +277,7 @@ class _Planner:
             topologies={
                 name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
             },
-            attributes=attribute_names(self._config.metrics_scrape),
+            attributes=(*attribute_names(scrape), *([GPU_UTILIZATION] if scrape.dcgm.enabled else ())),
         )
 
     def _profile(self, context: BuildContext) -> Profile | None:
