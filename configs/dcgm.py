@@ -20,7 +20,7 @@ class DcgmConfig(Section, frozen=True):
     """Scheme of the URL."""
     port: Port = 9400
     """Port of the exporter."""
-    path: str = "/metrics"
+    page: str = "/metrics"
     """Path of the URL."""
     use_node_address: bool = False
     """Whether the exporter listens on the node (a DaemonSet) instead of the endpoint's own address (a sidecar)."""

@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
-from .data_source import interval_of, is_source, source_notes, source_problems
 from .decode import decode
 from .errors import KeyPath, Problem
-from .extractor import extracted, extractor_problems, is_extractor
+from .multicluster import DISCOVERY as CLUSTER_DISCOVERY
+from .multicluster import with_usual_types
+from .reference_scraping import describes_scraping, scraping_of, scraping_problems
 from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
 from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
@@ -121,12 +122,11 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     """Convert to a `KVAtlasConfig`: plugins with the implied producer, profiles, file of endpoints, series."""
     _, discovery = _file_discovery(config)
     detecting = detector(config.plugins, _detector_name(config))
-    sources = [each for each in config.plugins if is_source(each)]
-    scrape, _ = extracted(filter(is_extractor, config.plugins))
-    for interval in filter(None, map(interval_of, sources)):
-        scrape = msgspec.structs.replace(scrape, interval=interval)
-    translated = [discovery, detecting, *sources]
-    given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
+    scrape, _ = scraping_of(config.plugins)
+    translated = [discovery, detecting]
+    given = with_usual_types(
+        tuple(each for each in config.plugins if each not in translated and not describes_scraping(each))
+    )
     plugins = tuple(map(_with_producer, given))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
@@ -156,15 +156,15 @@ def notes(config: EndpointPickerConfig) -> list[str]:
     gates = [
         f"feature gate {gate}: kvatlas forwards requests at once and has no queues" for gate in sorted(asked)
     ]
-    sources = (note for each in config.plugins if is_source(each) for note in source_notes(each))
-    return [*gates, *extracted(filter(is_extractor, config.plugins))[1], *sources]
+    return [*gates, *scraping_of(config.plugins)[1]]
 
 
 def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | None]:
     """Return the position and entry of the plugin whose file lists the endpoints; (0, None) if there is none."""
     wanted = config.data_layer.discovery or config.data.discovery
     for number, plugin in enumerate(config.plugins):
-        if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted.plugin_ref):
+        is_file = plugin.type in (FILE_DISCOVERY, CLUSTER_DISCOVERY)
+        if is_file and wanted is not None and plugin.known_as == wanted.plugin_ref:
             return number, plugin
     return 0, None
 
@@ -180,10 +180,8 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
     """Yield the problems of plugins whose parameters become sections of a `KVAtlasConfig`."""
     for number, plugin in enumerate(config.plugins):
         problems: Iterable[Problem] = ()
-        if is_extractor(plugin):
-            problems = extractor_problems(plugin)
-        elif is_source(plugin):
-            problems = source_problems(plugin)
+        if describes_scraping(plugin):
+            problems = scraping_problems(plugin)
         elif plugin is detector(config.plugins, _detector_name(config)):
             problems = detector_problems(plugin)
         for problem in problems:

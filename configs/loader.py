@@ -127,14 +127,14 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
 
 
 def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:
-    """Return `own` with the engines and the interval of `other` for those that have their default in `own`."""
+    """Return `own` with the engines of `other`, and its other keys for those that have their default in `own`."""
     default = MetricsScrapeConfig()
-    return replace_fields(
-        own,
-        engine=other.engine if own.engine == default.engine else own.engine,
-        engines={**other.engines, **own.engines},
-        interval=other.interval if own.interval == default.interval else own.interval,
-    )
+    changes = {
+        field.name: getattr(other, field.name)
+        for field in fields(MetricsScrapeConfig)
+        if getattr(own, field.name) == getattr(default, field.name)
+    }
+    return replace_fields(own, **{**changes, "engines": {**other.engines, **own.engines}})
 
 
 def _with_thresholds(own: AdmissionConfig, other: AdmissionConfig) -> AdmissionConfig:

@@ -73,7 +73,7 @@ class MetricsScrapeConfig(Section, frozen=True):
     """Scheme of the URLs of endpoints that give none."""
     port: Port | None = None
     """Port of these URLs; absent: the one that serves requests."""
-    path: str = "/metrics"
+    page: str = "/metrics"
     """Path of these URLs."""
     tls: ScrapeTlsConfig = ScrapeTlsConfig()
     """TLS of https URLs."""
@@ -91,12 +91,12 @@ class MetricsScrapeConfig(Section, frozen=True):
 
     def url_at(self, place: str) -> str:
         """Return the URL of metrics at `HOST:PORT`."""
-        return f"{self.scheme}://{place}/{self.path.lstrip('/')}"
+        return f"{self.scheme}://{place}/{self.page.lstrip('/')}"
 
     @property
     def place(self) -> tuple[str, int | None, str]:
         """Return what decides on these URLs."""
-        return self.scheme, self.port, self.path
+        return self.scheme, self.port, self.page
 
     @property
     def idle_interval_s(self) -> float:

@@ -129,7 +129,7 @@ def _url(config: DcgmConfig, addresses: EndpointAddresses) -> str | None:
     if serving is None:
         return None
     host = addresses.node if config.use_node_address and addresses.node else serving.url_host
-    return f"{config.scheme}://{host}:{config.port}/{config.path.lstrip('/')}"
+    return f"{config.scheme}://{host}:{config.port}/{config.page.lstrip('/')}"
 
 
 def _shown(names: Iterable[str]) -> str:

@@ -68,7 +68,7 @@ def add(fleet: Fleet, name: str, host: str, *, node: str | None = None) -> None:
 
 
 def shown(fleet: Fleet) -> list[float]:
-    return fleet.candidates(None, now=1.0).attribute("GPUUtilization").tolist()
+    return list(map(float, fleet.candidates(None, now=1.0).attribute("GPUUtilization")))
 
 
 def exporter(server: MetricsServer, **more: object) -> DcgmConfig:
