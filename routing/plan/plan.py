@@ -30,7 +30,8 @@ from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
 from .built_plugin import BuiltPlugin
-from .entry_points import add_offered, offered_types
+from .entry_points import add_offered
+from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
 from .producers import ProducedTiers, produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
@@ -102,26 +103,6 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
     return ()
 
 
-def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple[str, ...]]:
-    """Return the configuration without plugins of unknown types, and the names of those left out."""
-    known = known_types()
-    unknown = [plugin.known_as for plugin in config.plugins if plugin.type not in known]
-    profiles = tuple(
-        msgspec.structs.replace(
-            profile, plugins=tuple(each for each in profile.plugins if each.plugin_ref not in unknown)
-        )
-        for profile in config.scheduling_profiles
-    )
-    plugins = tuple(plugin for plugin in config.plugins if plugin.type in known)
-    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=profiles), tuple(unknown)
-
-
-def known_types() -> set[str]:
-    """Return the plugin types that a configuration may name."""
-    registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_EFFECT.keys() | PARSERS.keys()
-
-
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """An entry of `plugins` with valid parameters."""
@@ -144,6 +125,7 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    screeners: list[str] = field(default_factory=list[str])
     admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
     predictor: tuple[str, Predictor] | None = None
 
@@ -326,6 +308,7 @@ class _Planner:
                 parts.scorers,
                 picker,
                 parts.filters,
+                screeners=parts.screeners,
                 admitters=parts.admitters,
                 predictor=parts.predictor,
             )
@@ -351,6 +334,9 @@ class _Planner:
             self._problems.append(Problem(message, (*second.path, "type")))
         for name, declared in self._declared.items():
             own = replace(context, own=context.sources.get(name))
+            if (screener := self._built(self._registry.screeners, declared, own)) is not None:
+                parts.filters.append((name, screener))
+                parts.screeners.append(name)
             if (predictor := self._built(self._registry.predictors, declared, own)) is not None:
                 parts.predictor = (name, predictor)
             if (admitter := self._built(self._registry.admitters, declared, own)) is not None:
