@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from kvatlas.routing.errors import SchedulingError
-from kvatlas.routing.plan.plan import Plan, known_types, make_plan, without_unknown_plugins
+from kvatlas.routing.plan.known_types import known_types, without_unknown_plugins
+from kvatlas.routing.plan.plan import Plan, make_plan
 from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
 from kvatlas.routing.plan.reference_params import NO_EFFECT_PARAMS
 from kvatlas.scorers.builtin import builtin_registry
