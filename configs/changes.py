@@ -30,6 +30,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("weights",),
     ("plugins",),
     ("schedulingProfiles",),
+    ("requestHandler",),
     ("metricsScrape",),
     ("scoring",),
     ("predictions",),

@@ -20,6 +20,7 @@ from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
 from .feature_gates import FLOW_CONTROL, gate_notes, gate_problems, is_on
 from .flow_control import DETECTORS, FlowControlConfig, flow_control_notes, flow_control_problems
+from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
 from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, ProfilePluginConfig, SchedulingProfileConfig
 from .section import Section
@@ -53,15 +54,6 @@ _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "
 """Parameters with which a plugin selects the source of its matches."""
 
 
-class RequestHandlerConfig(Section, frozen=True):
-    """Reading of requests; kvatlas parses every known API."""
-
-    parsers: tuple[PluginRefConfig, ...] = ()
-    """No effect."""
-    propagate_priority: bool = False
-    """As `admission.propagatePriority`."""
-
-
 class FileDiscoveryParams(Section, frozen=True):
     """Parameters of `file-discovery`."""
 
@@ -87,13 +79,13 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     data: DataLayerConfig = DataLayerConfig()
     """Older name of `dataLayer`."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
-    """Reading of requests."""
+    """Request bodies."""
     flow_control: FlowControlConfig = FlowControlConfig()
     """Queues; kvatlas has none, and reads only the saturation detector."""
     saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
     """Saturation detector, at its older place."""
     parser: PluginRefConfig | None = None
-    """Parser, at its older place; no effect."""
+    """Older form of `requestHandler.parsers`, which it adds to."""
 
 
 def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
@@ -127,16 +119,14 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     plugins = tuple(map(_with_producer, _with_predictor(given)))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
-    admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
-    if config.request_handler.propagate_priority:
-        admission = msgspec.structs.replace(admission, propagate_priority=True)
     return KVAtlasConfig(
         api_version="kvatlas/v1",
         plugins=plugins,
         scheduling_profiles=profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
+        request_handler=_request_handler(config),
         metrics_scrape=scrape,
-        admission=admission,
+        admission=detected(detecting) if detecting is not None else config.saturation_detector.admission(),
     )
 
 
@@ -154,6 +144,15 @@ def _default_plugins() -> tuple[tuple[PluginConfig, ...], tuple[SchedulingProfil
 
 def _of_type(plugin_type: str) -> PluginConfig:
     return PluginConfig(type=plugin_type)
+
+
+def _request_handler(config: EndpointPickerConfig) -> RequestHandlerConfig:
+    """Return the section with the parser at its older place, unless that is named there too."""
+    handler, older = config.request_handler, config.parser
+    if older is None or older.plugin_ref in {each.plugin_ref for each in handler.parsers}:
+        return handler
+    parsers = (*handler.parsers, ParserRefConfig(plugin_ref=older.plugin_ref))
+    return msgspec.structs.replace(handler, parsers=parsers)
 
 
 def notes(config: EndpointPickerConfig) -> list[str]:

@@ -11,6 +11,7 @@ from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .request_handler import RequestHandlerConfig
 from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
@@ -59,7 +60,7 @@ class RemoteTokenizerConfig(Section, frozen=True):
 
 
 class AdmissionConfig(Section, frozen=True):
-    """Priorities of requests, and rejection of those below 0 with 429 while the fleet is saturated."""
+    """Rejection of requests with 429 while the fleet is saturated."""
 
     objectives: dict[str, int] = {}
     """Objective, from the header `x-llm-d-inference-objective` -> priority; requests below 0 can be rejected."""
@@ -69,8 +70,6 @@ class AdmissionConfig(Section, frozen=True):
     """KV-cache utilization with which an endpoint counts as saturated."""
     metrics_staleness_threshold: Duration = Duration(0.2)
     """Age of the load above which an endpoint counts as saturated; an idle endpoint gets `metricsScrape.idleInterval` more."""
-    propagate_priority: bool = False
-    """Whether the priority of a request is written into its body, for engines with a priority scheduler."""
 
 
 class ModelConfig(Section, frozen=True):
@@ -311,7 +310,7 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     rest: RestConfig = RestConfig()
     """REST calls."""
     admission: AdmissionConfig = AdmissionConfig()
-    """Priorities of requests, and rejection of requests."""
+    """Rejection of requests."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
     models: tuple[ModelConfig, ...] = ()
@@ -330,6 +329,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Plugins, instead of `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    request_handler: RequestHandlerConfig = RequestHandlerConfig()
+    """Request bodies."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
     scoring: ScoringConfig = ScoringConfig()

@@ -33,6 +33,8 @@ class EngineConfig(Section, frozen=True):
     """Series with the LoRA adapters in labels with vLLM's names, whose value is the time of its update."""
     lora_loaded: str | None = None
     """Series with a sample of 1 for each loaded LoRA adapter, in the labels `adapter_name` and `level` (gpu or cpu)."""
+    attributes: dict[str, str] = {}
+    """Attribute of endpoints -> any other gauge or counter, for `endpoint-attribute-scorer` and `endpoint-attribute-filter`."""
 
 
 MAX_IDLE_INTERVAL_S = 1.0

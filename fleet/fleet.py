@@ -65,6 +65,7 @@ class Fleet:
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
         self._table = FleetTable({})
+        self._table.use_attributes(settings.engines.attributes)
         loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
@@ -264,6 +265,10 @@ class Fleet:
             and ((status := self.scrape_status(endpoint.name)) is None or not status.failing)
         ]
 
+    def serving_urls(self) -> dict[str, str]:
+        """Return the base URL of each endpoint that serves requests, by name."""
+        return {each.name: f"http://{each.address}" for each in self if each.address is not None}
+
     def audited(self, found: Audited, *, now: float) -> None:
         """Record an audited request, and learn tier bounds from it; `now` in monotonic seconds."""
         self.audit.add(found, now=now)
@@ -303,6 +308,7 @@ class Fleet:
         """Replace the settings; `shrinking` then evicts what smaller tiers cannot hold."""
         self.settings = settings
         self._use_credits()
+        self._table.use_attributes(settings.engines.attributes)
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
         for endpoint in self:

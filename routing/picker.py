@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -16,7 +17,7 @@ from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from .bodies import BodyReader, ReadRequest
-from .control_headers import only_if_cached
+from .control_headers import asks_for_models, only_if_cached
 from .decider import Decider, EndpointLabels, request_view, usable_tokens
 from .dispatcher import Dispatcher
 from .model_rewrite import ModelRules
@@ -24,8 +25,8 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NONE_LEFT, NOT_CACHED, denied
-from .router import Refusal, Router, RoutingRequest, RoutingResult
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, denied
+from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
 
 class Tokenizes(Protocol):
@@ -44,11 +45,13 @@ class PickerOptions:
         n_fallbacks: endpoints named after the picked ones.
         rules: models that replace others if no header says so; None if there are none.
         endpoint_labels: labels that an endpoint must have, by model name; None if every endpoint serves every model.
+        model_list: the models of all endpoints as JSON, None if none has shown its list; None if nobody collects them.
     """
 
     n_fallbacks: int = 0
     rules: ModelRules | None = None
     endpoint_labels: EndpointLabels | None = None
+    model_list: Callable[[], bytes | None] | None = None
 
 
 class Picker(Router):
@@ -82,6 +85,7 @@ class Picker(Router):
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
         self._rng, self.reader = rng, reader or Reader()
+        self._model_list = options.model_list
         self._bodies = BodyReader(
             self.reader, rules=options.rules, needs_model=options.endpoint_labels is not None
         )
@@ -95,11 +99,20 @@ class Picker(Router):
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         started = time.perf_counter()
-        origin = origin_of(request, self.policy.admission)
-        refusal = self.policy.admission.check(origin.priority, self.fleet)
+        policy = self.policy
+        if (
+            policy.requests.answers_models
+            and self._model_list is not None
+            and asks_for_models(request.path, request.headers)
+        ):
+            body = self._model_list()
+            answer = LocalResponse(body) if body is not None else NO_MODEL_LIST
+            return Known(self.records.counted(answer, started))
+        origin = origin_of(request, policy)
+        refusal = policy.admission.check(origin.priority, self.fleet)
         if refusal is not None:
             return Known(self.records.counted(refusal, started))
-        read = self._bodies.read(request)
+        read = self._bodies.read(request, policy.requests)
         result = read.then(partial(self._read, request, origin))
         return result.map(partial(self.records.counted, started=started))
 
@@ -150,7 +163,7 @@ class Picker(Router):
         records.decided(decision, origin.request_id)
         if not decision.picked:
             return denied(decision.denied) if decision.denied is not None else NONE_LEFT
-        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, repeat)
+        return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 
 def _model_of(prompt: Prompt | None) -> str:

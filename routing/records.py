@@ -17,7 +17,7 @@ from .decision_log import DecisionLog
 from .metrics import RoutingMetrics
 from .observers.observers import Observers
 from .outcome import Completion
-from .router import Arrival, Route, RoutingResult
+from .router import Arrival, Refusal, Route, RoutingResult
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Records:
         """Count a result and the time since `started`, and return the result."""
         if isinstance(result, Route):
             self._count_route(result.decision)
-        else:
+        elif isinstance(result, Refusal):
             self.metrics.refused(result.code.value)
         self.metrics.decision_seconds.observe(time.perf_counter() - started)
         return result

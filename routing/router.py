@@ -12,6 +12,7 @@ import msgspec
 
 from ..fleet.in_flight import Booking
 from ..indexer.predicted import Prediction
+from ..scorers.core.around import AttributeReporter
 from ..scorers.core.decision import Decision
 from ..tokenization.eventual import Eventual
 
@@ -55,17 +56,20 @@ class RoutingRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ModelRewrite:
-    """A request forwarded with another model than the client named.
+    """A request forwarded with another body than the client sent: another model, or a priority.
 
     Attributes:
         body: the whole new body.
-        asked_for: the model that the client named, restored in the response; empty if it named none, or a long name.
-        target: the model that the engine receives.
+        asked_for: the model that the client named, restored in the response; empty if it named none, or a long name, or if
+            the model stays.
+        target: the model that the engine receives; empty if it stays.
+        has_priority: whether the request's priority is still to be added to the body, which has none.
     """
 
     body: bytes
-    asked_for: str
-    target: str
+    asked_for: str = ""
+    target: str = ""
+    has_priority: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Route(msgspec.Struct, frozen=True):
         prediction: blocks that the endpoint will hold of the prompt, None if nothing is predicted.
         arrival: data to record of the request, None if it is not recorded.
         request_headers: lower-case name -> value, to set on the request that the engine gets.
+        reporters: report numbers about the request to the gateway, at its end.
     """
 
     addresses: tuple[str, ...]
@@ -105,6 +110,7 @@ class Route(msgspec.Struct, frozen=True):
     prediction: Prediction | None = None
     arrival: Arrival | None = None
     request_headers: Mapping[str, str] = {}
+    reporters: tuple[AttributeReporter, ...] = ()
 
 
 class RefusalCode(Enum):
@@ -129,8 +135,15 @@ class Refusal:
     dropped_reason: str | None = None
 
 
-RoutingResult: TypeAlias = Route | Refusal
-"""The destination of a request, or a refusal."""
+@dataclass(frozen=True, slots=True)
+class LocalResponse:
+    """A response in place of an engine's: status 200 and a JSON body."""
+
+    body: bytes
+
+
+RoutingResult: TypeAlias = Route | Refusal | LocalResponse
+"""The destination of a request, or a response that needs none."""
 
 
 class Router(Protocol):

@@ -6,6 +6,8 @@
         │   ├── BodyFormatError      not a JSON object
         │   ├── ModelMissingError    no model name
         │   └── PromptMissingError   no prompt, messages or input, although the path needs one
+    ├── MessageFormatError       a protobuf message is malformed; becomes a BodyFormatError
+    ├── MessageTooComplexError   a protobuf message has too many fields; a reason for having no prefix
     ├── NotReadError             the request was not read in time
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled, or fails on a chat
@@ -43,6 +45,14 @@ class ModelMissingError(RequestError):
 
 class PromptMissingError(RequestError):
     """A body without prompt, messages or input, although the path needs one."""
+
+
+class MessageFormatError(TokenizationError):
+    """A protobuf message, or what gRPC sends before it, that is malformed."""
+
+
+class MessageTooComplexError(TokenizationError):
+    """A protobuf message with too many fields."""
 
 
 class NotReadError(TokenizationError):

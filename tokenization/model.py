@@ -21,6 +21,10 @@ class NoPrefixReason(StrEnum):
 
     UNKNOWN_PATH = "unknown_path"
     """The path does not belong to a known API, or there is no body to read."""
+    UNREAD = "unread"
+    """The configuration routes such requests without reading them (`passthrough-parser`)."""
+    COMPRESSED = "compressed"
+    """The message of a gRPC request is compressed."""
     NO_GENERATION = "no_generation"
     """The path only tokenizes or renders; the engine computes no blocks for it."""
     NO_TOKENIZER = "no_tokenizer"

@@ -6,7 +6,15 @@ from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
-from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
+from ...routing.router import (
+    LocalResponse,
+    Overload,
+    Refusal,
+    RefusalCode,
+    Route,
+    RoutingRequest,
+    RoutingResult,
+)
 from ...scorers.core.decision import Decision
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
@@ -17,6 +25,7 @@ from .intake import Share
 from .messages import MAX_HEADERS, MAX_MESSAGE_OVERHEAD_BYTES, NO_MESSAGE, Message
 from .replies import NO_EDITS, HeaderEdits, Replies, Scores
 from .stream import Step, StreamOptions
+from .usage import is_grpc
 
 
 class Mode(Enum):
@@ -158,7 +167,10 @@ class RequestPhase:
             result = Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text)
         if isinstance(result, Refusal):
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
-            step = Step(replies=(replies.refused(refusal),), end=True)
+            kind = self._headers_message.headers.get("content-type", "")
+            step = Step(replies=(replies.refused(refusal, is_grpc=is_grpc(kind)),), end=True)
+        elif isinstance(result, LocalResponse):
+            step = Step(replies=(replies.local_response(result.body),), end=True)
         else:
             step = Step(replies=self._replies(result))
         self._body = b""

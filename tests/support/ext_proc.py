@@ -17,7 +17,6 @@ from kvatlas.routing.outcome import Completion, ResponseBegun
 from kvatlas.routing.router import (
     ModelRewrite,
     Overload,
-    Refusal,
     Route,
     Router,
     RoutingRequest,
@@ -123,7 +122,7 @@ def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
 class FixedRouter(Router):
     """Returns one result for every request, and keeps the requests."""
 
-    def __init__(self, answer: Route | Refusal) -> None:
+    def __init__(self, answer: RoutingResult) -> None:
         self.answer = answer
         self.requests: list[RoutingRequest] = []
 
@@ -200,7 +199,7 @@ class MachineDriver:
 
     def __init__(
         self,
-        answer: Route | Refusal,
+        answer: RoutingResult,
         *,
         request_id: str = "generated-id",
         max_body_bytes: int = 1_000_000,

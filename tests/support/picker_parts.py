@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -31,7 +32,7 @@ from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.model_rewrite import ModelRules
 from kvatlas.routing.picker import Picker, PickerOptions
-from kvatlas.routing.policy import Policy
+from kvatlas.routing.policy import Policy, RequestPolicy
 from kvatlas.routing.records import Records
 from kvatlas.scorers.core.model import Load
 from kvatlas.scorers.weights import default_profile
@@ -48,10 +49,13 @@ class PickerParts:
         rng: Callable[[], float],
         endpoint_labels: Callable[[str], dict[str, str]] | None,
         rules: ModelRules | None,
+        labels: dict[str, str] | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
+        self.model_list: bytes | None = None
+        self.labels = labels or {}
         tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
         self.fleet = self._make_fleet(tiers, rng)
         for name in queues:
@@ -69,7 +73,7 @@ class PickerParts:
             ),
             records=Records(RoutingMetrics(self.registry), DecisionLog(max_count=0, max_bytes=1)),
             rng=rng,
-            options=PickerOptions(n_fallbacks, rules, endpoint_labels),
+            options=PickerOptions(n_fallbacks, rules, endpoint_labels, lambda: self.model_list),
         )
 
     def _make_fleet(self, tiers: TierTable, rng: Callable[[], float]) -> Fleet:
@@ -92,6 +96,10 @@ class PickerParts:
             ),
         )
 
+    def act_on_requests(self, requests: RequestPolicy) -> None:
+        """Have requests read and answered by that policy from now on."""
+        self.picker.use(replace(self.picker.policy, requests=requests))
+
     def queue(self, queues: dict[str, int]) -> None:
         """Set the number of requests that wait at each endpoint."""
         for name, waiting in queues.items():
@@ -106,7 +114,7 @@ class PickerParts:
 
     def _add(self, name: str) -> None:
         endpoint = StaticEndpoint(name=name, address=f"{name}:80", events="", metrics="")
-        self.fleet.add(name, endpoint_addresses(endpoint, EventsConfig()), {})
+        self.fleet.add(name, endpoint_addresses(endpoint, EventsConfig()), self.labels)
         self.fleet.facts_changed(name, EngineFacts(n_engines=1, block_size=16))
 
 
@@ -117,8 +125,9 @@ async def picker_parts(
     n_fallbacks: int = 0,
     endpoint_labels: Callable[[str], dict[str, str]] | None = None,
     rules: ModelRules | None = None,
+    labels: dict[str, str] | None = None,
 ) -> AsyncGenerator[PickerParts]:
-    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules)
+    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules, labels)
     try:
         yield made
     finally:

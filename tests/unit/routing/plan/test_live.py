@@ -214,7 +214,7 @@ async def test_plugins_go_on_where_only_weights_change_and_notes_are_logged_agai
     assert [str(change) for change in told] == [
         "schedulingProfiles[default].plugins[no-hit-lru-scorer].weight: 2 -> 3"
     ]
-    assert "  plugin openai-parser has no effect: kvatlas reads every API it knows" in [
+    assert "  plugin openai-parser has no effect: requestHandler.parsers does not name it" in [
         record.getMessage() for record in caplog.records
     ]
 

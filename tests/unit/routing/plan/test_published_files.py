@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from kvatlas.configs.errors import ConfigError
+from kvatlas.routing.plan.known_types import known_types
 from kvatlas.routing.plan.load import load_scheduled
-from kvatlas.routing.plan.plan import known_types, make_plan
+from kvatlas.routing.plan.plan import make_plan
 from kvatlas.routing.plan.reference import NOT_HERE
 from support.tree import ROOT
 
@@ -24,14 +25,10 @@ REFUSED = sorted(number for number, verdict in VERDICTS.items() if verdict == "i
 """Files that the reference refuses, at the commit in the README."""
 
 COMING = {
-    "agent-identity",
     "burst-prefix-cache-producer",
     "dcgm-data-source",
     "dcgm-extractor",
     "disaggregatedset-rollout-screener",
-    "endpoint-attribute-filter",
-    "endpoint-attribute-scorer",
-    "header-label-affinity-scorer",
     "mm-embeddings-cache-producer",
     "mm-embeddings-cache-scorer",
     "multicluster-file-discovery",
@@ -39,10 +36,6 @@ COMING = {
     "multicluster-metrics-data-source",
     "multicluster-metrics-extractor",
     "multicluster-queue-scorer",
-    "multicluster-session-affinity-filter",
-    "topology-affinity-filter",
-    "topology-affinity-scorer",
-    "topology-extractor",
 }
 """Types of the reference in these files that kvatlas does not have yet."""
 
