@@ -25,7 +25,7 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, denied
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, SCREENED, denied
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
 
@@ -162,7 +162,9 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            return denied(decision.denied) if decision.denied is not None else NONE_LEFT
+            if decision.denied is not None:
+                return denied(decision.denied)
+            return SCREENED if policy.profile.is_screened(decision) else NONE_LEFT
         return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 

@@ -40,6 +40,7 @@ from .filters import topology_affinity as topology_filter
 from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
+from .screeners import rollout
 
 
 def builtin_registry() -> Registry:
@@ -87,6 +88,7 @@ def builtin_registry() -> Registry:
         session_id,
         attribute_reporter,
         models_responder,
+        rollout,
     ):
         plugin.register(registry)
     return registry

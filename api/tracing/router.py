@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ...routing.control_headers import traceparent
 from ...routing.outcome import Completion, Outcome, Usage
-from ...routing.router import Refusal, Route, Router, RoutingRequest, RoutingResult
+from ...routing.router import LocalResponse, Refusal, Route, Router, RoutingRequest, RoutingResult
 from ...tokenization.eventual import Eventual
 from .spans import DecisionSpans
 
@@ -85,6 +85,9 @@ class TracedRouter(Router):
                 span.set_attribute("gen_ai.request.id", request.request_id)
                 span.set_status(Status(StatusCode.ERROR, result.code.value))
                 span.end()
+            return result
+        if isinstance(result, LocalResponse):
+            span.end()
             return result
         if is_recorded:
             self._write(result, span, started_ns=started_ns, clock_ns=clock_ns)

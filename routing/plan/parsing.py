@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig
 from ...configs.words import nearest
-from ...tokenization.requests.parsers import PARSERS
+from ...tokenization.requests.parsers import PARSERS, BodyParser
+from ..policy import RequestPolicy
+
+
+def request_policy(config: KVAtlasConfig) -> RequestPolicy:
+    """Return the part of the policy that no plugin but the parsers describes."""
+    parser = BodyParser(parser_types(config), max_cost=config.tokenization.max_reading_cost)
+    return RequestPolicy(parser, propagates_priority=config.request_handler.propagate_priority)
 
 
 def parser_types(config: KVAtlasConfig) -> tuple[str, ...]:

@@ -25,12 +25,12 @@ from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
 from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
-from ...tokenization.requests.parsers import PARSERS, BodyParser
+from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
 from .entry_points import add_offered
 from .known_types import known_types
-from .parsing import parser_problems, parser_types, unnamed_parsers
+from .parsing import parser_problems, request_policy, unnamed_parsers
 from .producers import ProducedTiers, produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
 from .reference_params import NO_EFFECT_PARAMS
@@ -97,7 +97,7 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
         if problems := parser_problems(config):
             raise SchedulingError(problems)
         profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
-        return Plan(config, profile, requests=_request_policy(config))
+        return Plan(config, profile, requests=request_policy(config))
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -108,12 +108,6 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
     except SchedulingError as error:
         return error.problems
     return ()
-
-
-def _request_policy(config: KVAtlasConfig) -> RequestPolicy:
-    """Return the part of the policy that no plugin but the parsers describes."""
-    parser = BodyParser(parser_types(config), max_cost=config.tokenization.max_reading_cost)
-    return RequestPolicy(parser, propagates_priority=config.request_handler.propagate_priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +132,7 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    screeners: list[str] = field(default_factory=list[str])
     admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
     predictor: tuple[str, Predictor] | None = None
 
@@ -185,7 +180,7 @@ class _Planner:
         registry = self._registry
         self._acting(registry.attributes)
         return replace(
-            _request_policy(self._config),
+            request_policy(self._config),
             identities=tuple(plugin for _, plugin in self._acting(registry.identities)),
             reporters=tuple(plugin for _, plugin in self._acting(registry.reporters)),
             answers_models=any(True for _ in self._acting(registry.responders)),
@@ -291,6 +286,7 @@ class _Planner:
                 parts.scorers,
                 picker,
                 parts.filters,
+                screeners=parts.screeners,
                 admitters=parts.admitters,
                 predictor=parts.predictor,
             )
@@ -302,6 +298,9 @@ class _Planner:
         """Add the plugins that act for every profile, and need not be listed in one."""
         for name, declared in self._declared.items():
             own = replace(context, own=context.sources.get(name))
+            if (screener := self._built(self._registry.screeners, declared, own)) is not None:
+                parts.filters.append((name, screener))
+                parts.screeners.append(name)
             if (predictor := self._built(self._registry.predictors, declared, own)) is not None:
                 parts.predictor = (name, predictor)
             if (admitter := self._built(self._registry.admitters, declared, own)) is not None:

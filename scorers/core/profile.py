@@ -52,6 +52,7 @@ class Profile:
         scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite and >= 0.
         picker: chooses by the totals.
         filters: (name, filter), called in this order, each with the candidates that the previous ones kept; names are unique.
+        screeners: names of those filters that act for every profile, and come first.
         admitters: (name, admitter), called in this order until one refuses; names are unique.
         predictor: (name, predictor), None if no plugin reads predictions.
 
@@ -65,6 +66,7 @@ class Profile:
         picker: Picker,
         filters: Sequence[tuple[str, Filter]] = (),
         *,
+        screeners: Sequence[str] = (),
         admitters: Sequence[tuple[str, Admitter]] = (),
         predictor: tuple[str, Predictor] | None = None,
     ) -> None:
@@ -81,6 +83,7 @@ class Profile:
         self._weighted = tuple(WeightedScorer(name, each.type, weight) for name, each, weight in scorers)
         self._weights = tuple(weight for _, _, weight in scorers)
         self._filter_names = tuple(name for name, _ in (*admitters, *filters))
+        self._screeners = frozenset(screeners)
         self._fallback = MaxScorePicker()
         plugins: list[tuple[str, object]] = [
             *([predictor] if predictor is not None else ()),
@@ -151,6 +154,10 @@ class Profile:
             faults=tuple(faults),
             denied=denied,
         )
+
+    def is_screened(self, decision: Decision) -> bool:
+        """Return whether a screener dropped the last candidates of a decision that picked none."""
+        return bool(decision.drops) and decision.drops[-1].by in self._screeners
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
         """Call the plugins after the request was routed; return the faults of those that raised."""

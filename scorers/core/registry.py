@@ -84,6 +84,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.filters: Plugins[Filter] = Plugins("filter")
+        self.screeners: Plugins[Filter] = Plugins("screener")
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
@@ -100,6 +101,7 @@ class Registry:
         """Return the plugins of all kinds."""
         return (
             self.filters,
+            self.screeners,
             self.scorers,
             self.pickers,
             self.producers,

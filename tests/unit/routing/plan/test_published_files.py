@@ -28,7 +28,6 @@ COMING = {
     "burst-prefix-cache-producer",
     "dcgm-data-source",
     "dcgm-extractor",
-    "disaggregatedset-rollout-screener",
     "mm-embeddings-cache-producer",
     "mm-embeddings-cache-scorer",
     "multicluster-file-discovery",
