@@ -99,6 +99,7 @@ def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
         *layer_problems("data", config.data),
         *flow_control_problems(config.flow_control, config.plugins, is_on=flow_control_is_on),
         *_discovery_problems(config),
+        *_filter_problems(config),
         *_parameter_problems(config),
     ]
 
@@ -182,6 +183,17 @@ def _discovery_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
     params = decode(plugin.parameters, FileDiscoveryParams) if plugin is not None else None
     for problem in params if isinstance(params, list) else ():
         yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
+
+
+def _filter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
+    """Yield references of profiles to saturation detectors, which are filters in the reference and would be missing here."""
+    detectors = {each.known_as for each in config.plugins if each.type in DETECTORS}
+    for number, profile in enumerate(config.scheduling_profiles):
+        for place, each in enumerate(profile.plugins):
+            if each.plugin_ref in detectors:
+                path = ("schedulingProfiles", number, "plugins", place, "pluginRef")
+                message = f"found {each.plugin_ref!r}, which is no filter here; use utilization-filter"
+                yield Problem(message, path)
 
 
 def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:

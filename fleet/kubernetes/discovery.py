@@ -185,8 +185,9 @@ class Discovery:
         assert self.pools is not None  # noqa: S101 - the caller is its follower
         found = self.pools.copy.objects.get(self._config.inference_pool)
         pool = found.pool if found is not None else None
-        for objects in self._about_pool if found is not None else ():
-            objects.use_labels(found.metadata.labels)
+        if found is not None:
+            for objects in self._about_pool:
+                objects.use_labels(found.metadata.labels)
         if self.pools.copy.synced:
             self._pool_read.set()
         if pool is None:

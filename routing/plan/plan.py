@@ -362,9 +362,8 @@ class _Planner:
     def _note_other_kind(self, name: str) -> None:
         """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        if name in self._declared or (
-            plugin is not None and plugin.type in NO_EFFECT.keys() | PARSERS.keys()
-        ):
+        is_without_effect = plugin is None or plugin.type in NO_EFFECT.keys() | PARSERS.keys()
+        if name in self._declared or is_without_effect:
             self._notes.append(
                 f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
             )

@@ -48,6 +48,7 @@ def _parsed(text: str) -> RequirementParams:
     if match is None or (match["absent"] and has_condition):
         raise ValueError(f"found {text!r}, expected a condition such as app=vllm, tier in (a,b), key or !key")
     operator: Operator
+    values: tuple[str, ...]
     if match["equal"]:
         operator, values = "NotIn" if match["equal"] == "!=" else "In", (match["value"],)
     elif match["set"]:

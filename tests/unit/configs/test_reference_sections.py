@@ -147,6 +147,14 @@ def test_priority_of_requests_goes_on_to_engines_when_the_file_says_so(file: Pat
             id="interval",
         ),
         pytest.param(
+            {
+                "plugins": [{"type": "concurrency-detector"}],
+                "schedulingProfiles": [{"plugins": [{"pluginRef": "concurrency-detector"}]}],
+            },
+            "schedulingProfiles[0].plugins[0].pluginRef: found 'concurrency-detector', which is no filter here",
+            id="detector_as_filter",
+        ),
+        pytest.param(
             {"flowControl": {"maxQueue": 3}},
             "flowControl.maxQueue: unknown key; allowed: maxBytes, ",
             id="unknown_key",

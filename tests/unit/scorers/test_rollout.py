@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -51,7 +52,13 @@ def pods(revision: str, n_prefill: int, n_decode: int, **labels: str) -> list[Ca
     return [endpoint(f"{revision}-{n}", labels=own | {f"{SET}/role": role}) for n, role in enumerate(roles)]
 
 
-def decided(given: dict[str, Any], fleet: list[Candidate], *, draw: float = 0.0, **headers: str) -> Decision:
+def decided(
+    given: dict[str, Any],
+    fleet: list[Candidate],
+    headers: Mapping[str, str] = {},
+    *,
+    draw: float = 0.0,
+) -> Decision:
     profile = Profile([], MaxScorePicker(), [("s", screener(given))], screeners=["s"])
     view = RequestView(model="m", now=0.0, headers=headers)
     return decide(profile, view, fleet, rng=lambda: draw)
@@ -77,14 +84,14 @@ def test_revision_without_a_required_role_takes_no_requests() -> None:
     fleet = [*pods("a", 0, 3), *pods("b", 1, 1)]
 
     assert kept(decided(params(), fleet)) == {"b"}
-    assert kept(decided(params(), fleet, **{"x-revision": "a"})) == set()
+    assert kept(decided(params(), fleet, {"x-revision": "a"})) == set()
 
 
 @pytest.mark.parametrize(
     "labels", [{f"{SET}/name": "other"}, {f"{SET}/role": "encode"}], ids=["other_set", "other_role"]
 )
 def test_endpoint_out_of_scope_gives_a_revision_no_weight(labels: dict[str, str]) -> None:
-    decision = decided(params(), [endpoint("a-0", labels=pods("a", 1, 0)[0].labels | labels)])
+    decision = decided(params(), [endpoint("a-0", labels={**pods("a", 1, 0)[0].labels, **labels})])
 
     assert (decision.picked, kept(decision)) == ((), set())
 
@@ -100,7 +107,7 @@ def test_endpoint_out_of_scope_gives_a_revision_no_weight(labels: dict[str, str]
     ],
 )
 def test_strict_header_selects(mode: str, headers: dict[str, str], expected: set[str]) -> None:
-    assert kept(decided(params(mode), FLEET, **headers)) == expected
+    assert kept(decided(params(mode), FLEET, headers)) == expected
 
 
 def test_response_gets_the_labels_of_the_picked_endpoint() -> None:
