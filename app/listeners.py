@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from starlette.types import ASGIApp
 
+from ..api.acceptor import ConnectionLimits
 from ..api.descriptors import PER_RANK, process_budget
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
@@ -21,7 +22,6 @@ from ..api.http2.metrics import TransportMetrics
 from ..api.http2.native import obstacle
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
-from ..api.rest.connections import ConnectionLimits
 from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, cast
@@ -90,9 +89,9 @@ class Connection(asyncio.Protocol):
         self._liveness: Liveness | None = None
 
     @property
-    def calls(self) -> AbstractSet[int]:
-        """Streams of the calls in progress."""
-        return self._calls.keys()
+    def is_waiting(self) -> bool:
+        """Whether there is no call to answer."""
+        return not self._calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..tls.mismatches import OnMismatch
 from .call import OpenCall
+from .liveness import GREETING_S
 from .metrics import TransportMetrics
 from .turns import Turns
 
@@ -43,15 +44,17 @@ class Limits:
 
     Attributes:
         max_message_bytes: longest message received.
-        max_connections: connections at once.
+        max_connections: connections at once, with those in a TLS handshake.
         max_streams: calls in progress, of all connections together.
         max_early_ends: calls of one connection that may end at once before they were answered.
+        handshake_s: longest time for a TLS handshake.
     """
 
     max_message_bytes: int
     max_connections: int = DEFAULT_MAX_CONNECTIONS
     max_streams: int = DEFAULT_MAX_STREAMS
     max_early_ends: int = DEFAULT_MAX_EARLY_ENDS
+    handshake_s: float = GREETING_S
 
     @property
     def fair_streams(self) -> int:

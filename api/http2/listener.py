@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import grpc
 from prometheus_client import CollectorRegistry
 
-from ..errors import ListenError
+from ..acceptor import Acceptor, ConnectionLimits, Opened, listen
 from ..tls.certificates import Certificates
 from ..tls.http import server_context
 from ..tls.mismatches import OnMismatch, ignore
@@ -18,8 +18,10 @@ from .call import Call, OpenCall, Responder
 from .connection import Connection
 from .context import Account, ConnectionContext, Limits
 from .handled_call import HandledCall
-from .liveness import GREETING_S
 from .metrics import TransportMetrics
+
+_CLOSED_BY = {"too_many_connections": "full", "timeout": "handshake"}
+"""The acceptor's reasons by the names that this listener's metric has for them."""
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -61,8 +63,9 @@ class Http2Listener:
             self._resolve, limits, account, metrics or TransportMetrics(CollectorRegistry()), on_mismatch
         )
         self._certificates = certificates
-        self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
+        self._acceptor: Acceptor | None = None
+        self._connections: dict[Connection, Callable[[], None]] = {}
+        """Each with what gives up its place."""
         self._is_empty = asyncio.Event()
 
     async def start(self, host: str, port: int) -> int:
@@ -71,27 +74,26 @@ class Http2Listener:
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        tls: dict[str, Any] = {}
+        context = self._context
+        tls = None
         if self._certificates is not None:
-            on_mismatch = self._context.on_mismatch
-            tls["ssl"] = server_context(self._certificates, protocol="h2", on_mismatch=on_mismatch)
-            tls["ssl_handshake_timeout"] = GREETING_S
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._connection, host, port, **tls)
-        except OSError as error:
-            raise ListenError(
-                f"{self._setting}: cannot listen on {host}:{port}: in use, or not an address of this machine; "
-                f"stop what listens there, or set {self._setting} to another HOST:PORT"
-            ) from error
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+            tls = server_context(self._certificates, protocol="h2", on_mismatch=context.on_mismatch)
+        listening = listen(self._setting, host, port)
+        self._acceptor = Acceptor(
+            listening,
+            ConnectionLimits(context.limits.max_connections, context.limits.handshake_s),
+            tls,
+            make_protocol=self._connection,
+            on_refused=lambda reason: context.metrics.closed(_CLOSED_BY.get(reason, reason)),
+        )
+        return int(listening.getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, wait at most `grace_s` seconds for those in progress, and cancel the rest."""
-        if self._server is None:
+        if self._acceptor is None:
             return
-        self._server.close()
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
         for connection in self._connections:
             connection.drain()
         try:
@@ -107,20 +109,14 @@ class Http2Listener:
             self._is_empty.clear()
             await self._is_empty.wait()
 
-    def _connection(self) -> Connection:
-        return Connection(self._context, on_open=self._opened, on_lost=self._lost)
+    def _connection(self, opened: Opened) -> Connection:
+        def enter(connection: Connection) -> None:
+            self._connections[connection] = opened(connection)
 
-    def _opened(self, connection: Connection) -> None:
-        """Close the connection without calls that was silent for the longest time if there are too many."""
-        self._connections.add(connection)
-        if len(self._connections) > self._context.limits.max_connections:
-            idle = (each for each in self._connections if not each.calls and each is not connection)
-            victim = min(idle, key=lambda each: each.active_at, default=connection)
-            self._connections.discard(victim)
-            victim.close("full")
+        return Connection(self._context, on_open=enter, on_lost=self._lost)
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection)()
         self._is_empty.set()
 
     def _resolve(self, path: str) -> OpenCall | None:

@@ -14,10 +14,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ...events.tasks import spawn
-from ..errors import ListenError
+from ..acceptor import Acceptor, ConnectionLimits, Opened, listen
 from ..tls.mismatches import OnMismatch, ignore
-from .connections import BACKLOG, Acceptor, ConnectionLimits
-from .protocol import ConnectionRules, Opened, bounded
+from .protocol import ConnectionRules, bounded
 
 DEFAULT_LIMITS = ConnectionLimits()
 
@@ -93,7 +92,7 @@ class HttpListener:
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        listening = self._bind(host, port)
+        listening = listen(self._setting, host, port)
         self._server = _Server(self._config, partial(self._accept, listening))
         self._task = spawn(self._server.serve(), "listener", of=self._setting, vital=True)
         return int(listening.getsockname()[1])
@@ -113,18 +112,3 @@ class HttpListener:
             return cast("asyncio.Protocol", protocol)
 
         return Acceptor(listening, self._limits, self._tls, make_protocol=make, on_refused=self._on_refused)
-
-    def _bind(self, host: str, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
-            listening.listen(BACKLOG)
-        except OSError as error:
-            listening.close()
-            raise ListenError(
-                f"{self._setting}: cannot listen on {host}:{port}: {error.strerror}; "
-                f"stop what listens there, or set {self._setting} to another HOST:PORT"
-            ) from None
-        return listening

@@ -7,11 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..acceptor import Opened
 from ..tls.mismatches import OnMismatch, is_tls
-from .connections import HttpConnection
-
-Opened = Callable[[HttpConnection], Callable[[], None]]
-"""Takes a connection after its handshake, and returns what to call at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,14 @@ class BoundedProtocol(asyncio.Protocol):
     Attributes:
         rules: set on the class.
         opened: set before the connection is made.
+        active_at: the same for all, so that the oldest connection gives up its place first.
     """
 
     rules: ConnectionRules
     opened: Opened
     transport: asyncio.Transport
     cycle: _Cycle | None
+    active_at = 0.0
     _is_fresh = True
 
     @property

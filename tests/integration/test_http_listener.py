@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kvatlas.api.rest.connections import ConnectionLimits
+from kvatlas.api.acceptor import ConnectionLimits
 from kvatlas.api.rest.listener import HttpListener
 from kvatlas.api.tls.certificates import Certificates
 from kvatlas.api.tls.http import server_context
@@ -81,6 +81,8 @@ def rest_of(made: socket.socket) -> int:
 async def test_handshake_that_never_ends_is_ended(tmp_path: Path, sent: bytes) -> None:
     async with listening(ConnectionLimits(timeout_s=SHORT_S), tmp_path) as found:
         assert await asyncio.to_thread(rest_of, peer(found, sent)) == 0
+
+    assert found.refused == ["timeout"]
 
 
 async def test_handshake_gives_up_its_place_to_a_later_connection(tmp_path: Path) -> None:

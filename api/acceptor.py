@@ -1,4 +1,4 @@
-"""The connections of one HTTP listener: bounded in number and in the time in which they may send nothing."""
+"""The accepted connections of one listener: bounded in number, and in the time of their TLS handshakes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+from .errors import ListenError
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +29,26 @@ RETRY_S = 0.2
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class HttpConnection(Protocol):
-    """What the listener needs of a connection whose handshake is complete."""
+class OpenConnection(Protocol):
+    """A connection whose handshake is complete, as the acceptor sees it."""
 
     @property
     def is_waiting(self) -> bool:
         """Whether there is no complete request to answer."""
         ...
 
+    @property
+    def active_at(self) -> float:
+        """Monotonic time of its last data. Among equal ones the oldest connection gives up its place first."""
+        ...
+
     def abort(self) -> None:
         """Close the connection at once."""
         ...
+
+
+Opened = Callable[[OpenConnection], Callable[[], None]]
+"""Takes a connection after its handshake, and returns what to call at its end."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,13 +59,13 @@ class _Place:
         accepted: its socket.
         task: opens it, with the handshake.
         has_begun: whether the task has begun.
-        http: None until it is open.
+        connection: None until it is open.
     """
 
     accepted: socket.socket
     task: asyncio.Task[None] | None = None
     has_begun: bool = False
-    http: HttpConnection | None = None
+    connection: OpenConnection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +73,8 @@ class ConnectionLimits:
     """Limits of the connections of one listener.
 
     Attributes:
-        max_connections: number at a time. One more takes the place of the one that has waited longest for a request.
-        timeout_s: longest time for a TLS handshake, the headers of a request, or taking a response.
+        max_connections: number at a time, with those in a TLS handshake. One more takes the place of one that waits.
+        timeout_s: longest time for a TLS handshake, and for what else the listener bounds by it.
     """
 
     max_connections: int = 1024
@@ -77,7 +88,7 @@ class Acceptor:
         listening: bound and listening.
         limits: bounds.
         tls: server-side TLS context, None for plain text.
-        make_protocol: makes the protocol of a connection, which must call `opened` and `closed`.
+        make_protocol: makes the protocol of a connection, which must call its argument when it is open.
         on_refused: called with the reason for each connection that is refused or gives up its place.
     """
 
@@ -87,12 +98,14 @@ class Acceptor:
         limits: ConnectionLimits,
         tls: ssl.SSLContext | None,
         *,
-        make_protocol: Callable[[Callable[[HttpConnection], Callable[[], None]]], asyncio.Protocol],
+        make_protocol: Callable[[Opened], asyncio.Protocol],
         on_refused: Callable[[str], None],
     ) -> None:
         self._listening, self._limits, self._tls = listening, limits, tls
         self._make_protocol, self._on_refused = make_protocol, on_refused
         self._places: dict[_Place, None] = {}
+        """In the order in which they were accepted."""
+        self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._spare: int | None = None
         self._loop = asyncio.get_running_loop()
@@ -101,19 +114,21 @@ class Acceptor:
         self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
-        """Accept no more connections, and end the handshakes."""
+        """Accept no more connections, and end the handshakes; nothing if that was done before."""
+        if self._listening.fileno() < 0:
+            return
         self._loop.remove_reader(self._listening)
         if self._retry is not None:
             self._retry.cancel()
         self._listening.close()
         self._drop_spare()
         for place in list(self._places):
-            if place.http is None:
+            if place.connection is None:
                 self._end(place)
 
     async def wait_closed(self) -> None:
         """Wait until the handshakes have ended."""
-        await asyncio.gather(*(place.task for place in self._places if place.task), return_exceptions=True)
+        await asyncio.gather(*self._opening, return_exceptions=True)
 
     def _accept(self) -> None:
         self._keep_spare()
@@ -139,6 +154,8 @@ class Acceptor:
             place = _Place(accepted)
             self._places[place] = None
             place.task = self._loop.create_task(self._open(place))
+            self._opening.add(place.task)
+            place.task.add_done_callback(self._opening.discard)
 
     def _keep_spare(self) -> None:
         """Keep one descriptor back, so that others who take all of them leave one for a probe."""
@@ -158,28 +175,34 @@ class Acceptor:
         self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listening, self._accept)
 
     def _make_room(self, reason: str) -> bool:
-        """Close the connection that has waited longest for a request; returns whether there is one."""
+        """Close the connection that has waited longest; returns whether there is one."""
         self._on_refused(reason)
-        for place in self._places:
-            if place.http is None or place.http.is_waiting:
-                self._end(place)
-                return True
-        return False
+        waiting = (each for each in self._places if each.connection is None or each.connection.is_waiting)
+        place = min(waiting, key=_active_at, default=None)
+        if place is None:
+            return False
+        self._end(place)
+        return True
 
     def _end(self, place: _Place) -> None:
         self._places.pop(place, None)
-        if place.http is not None:
-            place.http.abort()
+        if place.connection is not None:
+            place.connection.abort()
+        elif place.has_begun:
+            # uvloop never reports the end of a connection whose opening is cancelled while it is made
+            with contextlib.suppress(OSError):
+                place.accepted.shutdown(socket.SHUT_RDWR)
         elif place.task is not None:
             place.task.cancel()
-            if not place.has_begun:
-                place.accepted.close()
+            place.accepted.close()
 
     async def _open(self, place: _Place) -> None:
         place.has_begun = True
 
-        def opened(connection: HttpConnection) -> Callable[[], None]:
-            place.http = connection
+        def opened(connection: OpenConnection) -> Callable[[], None]:
+            place.connection = connection
+            if place not in self._places:  # it was given up a moment ago
+                connection.abort()
             return lambda: self._places.pop(place, None)
 
         timeout_s = self._limits.timeout_s if self._tls is not None else None
@@ -191,8 +214,41 @@ class Acceptor:
                 ssl_handshake_timeout=timeout_s,
             )
         except OSError as error:  # includes errors of TLS
+            if isinstance(
+                error, ConnectionAbortedError
+            ):  # asyncio's error for a handshake that takes too long
+                self._on_refused("timeout")
             log.debug("a connection was not opened: %s", type(error).__name__)
         finally:
-            if place.http is None:
+            if place.connection is None:
                 self._places.pop(place, None)
                 place.accepted.close()
+
+
+def _active_at(place: _Place) -> float:
+    return place.connection.active_at if place.connection is not None else 0.0
+
+
+def listen(setting: str, host: str, port: int) -> socket.socket:
+    """Return a socket that listens on `host:port`; port 0 takes a free one.
+
+    Args:
+        setting: configuration key of the address, named in errors: `server.rest`.
+        host: a name or an address of this machine; `::` is every interface with IPv6 and IPv4.
+        port: to listen on.
+    Raises:
+        ListenError: the address is taken or not one of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise ListenError(
+            f"{setting}: cannot listen on {host}:{port}: {error.strerror}; "
+            f"stop what listens there, or set {setting} to another HOST:PORT"
+        ) from None
+    return listening

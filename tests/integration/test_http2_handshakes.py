@@ -1,0 +1,130 @@
+"""TLS handshakes of the gRPC listener: counted among its connections, limited in time, ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.http2.context import Limits
+from kvatlas.api.http2.metrics import TransportMetrics
+from kvatlas.api.http2.native import has_http2
+from kvatlas.api.tls.certificates import Certificates
+from support.certificates import certificate_files
+from support.waiting import until
+
+if has_http2():
+    from kvatlas.api.http2.listener import Http2Listener
+
+pytestmark = pytest.mark.skipif(not has_http2(), reason="the transport of the hot path needs libnghttp2")
+
+PART_OF_A_HELLO = b"\x16\x03\x01\x02\x00"
+
+
+class Running:
+    """A running listener with TLS."""
+
+    def __init__(self, folder: Path, *, with_tls: bool = True, **limits: Any) -> None:
+        files = certificate_files(folder)
+        self.registry, self.ca, self.port = CollectorRegistry(), files.certificate, 0
+        self.listener = Http2Listener(
+            "server.extProc",
+            methods={},
+            limits=Limits(1024, **limits),
+            account=Intake(),
+            metrics=TransportMetrics(self.registry),
+            certificates=Certificates(files.config) if with_tls else None,
+        )
+
+    def closed(self, reason: str) -> float:
+        """Return how many connections a limit has closed."""
+        name = "kvatlas_extproc_connections_closed_total"
+        return self.registry.get_sample_value(name, {"reason": reason}) or 0.0
+
+    @contextmanager
+    def peers(self, n: int, sent: bytes = b"") -> Generator[list[socket.socket]]:
+        """Open connections that stop within their handshakes."""
+        made: list[socket.socket] = []
+        try:
+            for _ in range(n):
+                made.append(socket.create_connection(("127.0.0.1", self.port), timeout=30))
+                made[-1].sendall(sent)
+            yield made
+        finally:
+            for each in made:
+                each.close()
+
+
+@asynccontextmanager
+async def running(folder: Path, *, grace_s: float = 0.0, **limits: Any) -> AsyncGenerator[Running]:
+    found = Running(folder, **limits)
+    found.port = await found.listener.start("127.0.0.1", 0)
+    try:
+        yield found
+    finally:
+        await found.listener.stop(grace_s)
+
+
+def is_over(peer: socket.socket) -> bool:
+    """Wait for the end of the connection."""
+    try:
+        return peer.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def test_handshake_gives_up_its_place_to_a_later_connection(tmp_path: Path) -> None:
+    async with running(tmp_path, max_connections=2) as found:
+        with found.peers(3) as peers:
+            assert await asyncio.to_thread(is_over, peers[0])
+            assert found.closed("full") == 1
+
+
+async def test_gateway_keeps_its_place_beside_handshakes_without_end(tmp_path: Path) -> None:
+    async with running(tmp_path, max_connections=3) as found:
+        credentials = grpc.ssl_channel_credentials(found.ca)
+        options = [("grpc.ssl_target_name_override", "localhost")]
+        async with grpc.aio.secure_channel(f"127.0.0.1:{found.port}", credentials, options) as channel:
+            await channel.channel_ready()
+            with found.peers(40):
+                await until(lambda: found.closed("full") >= 38, what="handshakes closed")
+                assert channel.get_state() is grpc.ChannelConnectivity.READY
+
+
+@pytest.mark.parametrize("sent", [b"", PART_OF_A_HELLO], ids=["mute", "part_of_a_hello"])
+async def test_handshake_that_never_ends_is_ended_and_counted(tmp_path: Path, sent: bytes) -> None:
+    async with running(tmp_path, handshake_s=0.2) as found:
+        with found.peers(3, sent) as peers:
+            assert all([await asyncio.to_thread(is_over, peer) for peer in peers])
+        assert found.closed("handshake") == 3
+
+
+@pytest.mark.parametrize("sent", [b"", PART_OF_A_HELLO], ids=["mute", "part_of_a_hello"])
+async def test_stop_ends_handshakes_at_once(tmp_path: Path, sent: bytes) -> None:
+    with ExitStack() as stack:
+        async with running(tmp_path, grace_s=3600, max_connections=2, handshake_s=3600) as found:
+            peers = stack.enter_context(found.peers(3, sent))
+            await asyncio.to_thread(is_over, peers[0])  # the others are accepted by now
+
+        assert all([await asyncio.to_thread(is_over, peer) for peer in peers[1:]])
+
+
+def test_stop_ends_though_connections_gave_up_their_places_while_they_were_opened(tmp_path: Path) -> None:
+    async def run() -> float:
+        async with running(tmp_path, with_tls=False, max_connections=2) as found:
+            with found.peers(100) as peers:
+                await until(lambda: found.closed("full") == 98, what="connections closed")
+                assert await asyncio.to_thread(is_over, peers[0])
+        return found.closed("full")
+
+    assert uvloop.run(run()) == 98  # the process's loop; asyncio's own reports the ends of such connections
