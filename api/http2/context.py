@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from ..tls.mismatches import OnMismatch
 from .call import OpenCall
 from .liveness import GREETING_S
 from .metrics import TransportMetrics
-from .turns import Turns
+
+if TYPE_CHECKING:
+    from ._native import Server
 
 DEFAULT_MAX_STREAMS = 40_000
 DEFAULT_MAX_CONNECTIONS = 1024
@@ -48,6 +50,7 @@ class Limits:
         max_streams: calls in progress, of all connections together.
         max_early_ends: calls of one connection that may end at once before they were answered.
         handshake_s: longest time for a TLS handshake.
+        n_threads: threads that serve connections.
     """
 
     max_message_bytes: int
@@ -55,6 +58,7 @@ class Limits:
     max_streams: int = DEFAULT_MAX_STREAMS
     max_early_ends: int = DEFAULT_MAX_EARLY_ENDS
     handshake_s: float = GREETING_S
+    n_threads: int = 1
 
     @property
     def fair_streams(self) -> int:
@@ -63,17 +67,15 @@ class Limits:
 
 
 @dataclass(slots=True)
-class ConnectionContext:
-    """What all connections of a listener share.
+class ServerContext:
+    """What the threads of a listener share with Python.
 
     Attributes:
         resolve: finds the methods.
         limits: of the listener.
         account: bytes held by all connections.
         metrics: counts what the limits did.
-        on_mismatch: called for each connection whose peer speaks TLS.
-        turns: order of the connections.
-        n_calls: calls in progress.
+        on_mismatch: called for each connection whose peer disagrees about TLS.
     """
 
     resolve: Resolve
@@ -81,16 +83,18 @@ class ConnectionContext:
     account: Account
     metrics: TransportMetrics
     on_mismatch: OnMismatch
-    turns: Turns = field(init=False)
-    n_calls: int = 0
+    _n_held: int = 0
 
-    def __post_init__(self) -> None:
-        self.turns = Turns(self.metrics.deferred)
+    def count_held(self, server: Server) -> None:
+        """Count the bytes that the threads hold."""
+        n_held = server.held()
+        self.account.carry(n_held - self._n_held)
+        self._n_held = n_held
 
-    def room(self, n_held: int) -> int:
-        """Return the bytes that a connection may hold: those that it holds and those that are free.
+    def show_room(self, server: Server) -> None:
+        """Tell the threads how many bytes they may hold together.
 
         Two messages of the longest kind fit beside a full account: its limit routes requests without their prefix, and
         must not refuse them here.
         """
-        return max(0, n_held + self.account.room() + 2 * self.limits.max_message_bytes)
+        server.set_room(self._n_held + self.account.room() + 2 * self.limits.max_message_bytes)

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import grpc
 from prometheus_client import CollectorRegistry
 
-from ..acceptor import Acceptor, ConnectionLimits, Opened, listen
+from ..acceptor import ACCEPTS_PER_TURN, listen
 from ..tls.certificates import Certificates
-from ..tls.http import server_context
 from ..tls.mismatches import OnMismatch, ignore
 from .call import Call, OpenCall, Responder
-from .connection import Connection
-from .context import Account, ConnectionContext, Limits
+from .calls import Calls
+from .context import Account, Limits, ServerContext
 from .handled_call import HandledCall
+from .liveness import GREETING_S, PONG_S, SILENCE_S
 from .metrics import TransportMetrics
+from ._native import Server
 
-_CLOSED_BY = {"too_many_connections": "full", "timeout": "handshake"}
-"""The acceptor's reasons by the names that this listener's metric has for them."""
+FIRST_MESSAGE_S = 10.0
+"""Time between the headers of a call and its first message; gateways send both at once."""
+
+NOTICE_S = 1.0
+"""Longest time between the notice to open no more calls and the refusal of new calls."""
+
+LINGER_S = 1.0
+"""Time for a client to read why its connection ends."""
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -59,14 +67,13 @@ class Http2Listener:
         on_mismatch: OnMismatch = ignore,
     ) -> None:
         self._setting, self._methods, self._handlers = setting, methods, handlers
-        self._context = ConnectionContext(
+        self._context = ServerContext(
             self._resolve, limits, account, metrics or TransportMetrics(CollectorRegistry()), on_mismatch
         )
         self._certificates = certificates
-        self._acceptor: Acceptor | None = None
-        self._connections: dict[Connection, Callable[[], None]] = {}
-        """Each with what gives up its place."""
-        self._is_empty = asyncio.Event()
+        self._listening: socket.socket | None = None
+        self._server: Server | None = None
+        self._calls: Calls | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen on `host:port` (port 0: a free one) and return the port.
@@ -74,50 +81,50 @@ class Http2Listener:
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        context = self._context
-        tls = None
-        if self._certificates is not None:
-            tls = server_context(self._certificates, protocol="h2", on_mismatch=context.on_mismatch)
-        listening = listen(self._setting, host, port)
-        self._acceptor = Acceptor(
-            listening,
-            ConnectionLimits(context.limits.max_connections, context.limits.handshake_s),
-            tls,
-            make_protocol=self._connection,
-            on_refused=lambda reason: context.metrics.closed(_CLOSED_BY.get(reason, reason)),
+        limits = self._context.limits
+        self._listening = listen(self._setting, host, port)
+        self._server = Server(
+            threads=limits.n_threads,
+            max_streams=limits.max_streams,
+            max_message_bytes=limits.max_message_bytes,
+            max_early_ends=limits.max_early_ends,
+            spare_bytes=self._context.account.n_spare_bytes,
+            max_connections=limits.max_connections,
+            fair_streams=limits.fair_streams,
+            times=(GREETING_S, FIRST_MESSAGE_S, SILENCE_S, PONG_S, NOTICE_S, LINGER_S),
         )
-        return int(listening.getsockname()[1])
+        self._calls = Calls(self._server, self._context)
+        self._calls.start()
+        self._listening.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listening, self._accept)
+        return int(self._listening.getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, wait at most `grace_s` seconds for those in progress, and cancel the rest."""
-        if self._acceptor is None:
+        if self._listening is None or self._server is None or self._calls is None or self._listening.fileno() < 0:
             return
-        self._acceptor.close()
-        await self._acceptor.wait_closed()
-        for connection in self._connections:
-            connection.drain()
+        asyncio.get_running_loop().remove_reader(self._listening)
+        self._listening.close()
+        self._server.drain()
         try:
             async with asyncio.timeout(grace_s):
-                await self._closed()
+                await self._calls.is_empty.wait()
         except TimeoutError:
-            for connection in list(self._connections):
-                connection.abort()
-            await self._closed()
+            self._server.abort_all()
+            await self._calls.is_empty.wait()
+        self._server.stop()
+        self._calls.stop()
 
-    async def _closed(self) -> None:
-        while self._connections:
-            self._is_empty.clear()
-            await self._is_empty.wait()
-
-    def _connection(self, opened: Opened) -> Connection:
-        def enter(connection: Connection) -> None:
-            self._connections[connection] = opened(connection)
-
-        return Connection(self._context, on_open=enter, on_lost=self._lost)
-
-    def _lost(self, connection: Connection) -> None:
-        self._connections.pop(connection)()
-        self._is_empty.set()
+    def _accept(self) -> None:
+        assert self._listening is not None
+        assert self._server is not None
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            accepted.setblocking(False)
+            self._server.accept(accepted.detach())
 
     def _resolve(self, path: str) -> OpenCall | None:
         if (opens := self._methods.get(path)) is not None:
