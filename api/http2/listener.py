@@ -12,7 +12,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from ..acceptor import ACCEPTS_PER_TURN, listen
-from ..tls.certificates import Certificates
+from ..tls.certificates import Certificates, Identity
 from ..tls.mismatches import OnMismatch, ignore
 from .call import Call, OpenCall, Responder
 from .calls import Calls
@@ -71,6 +71,7 @@ class Http2Listener:
             self._resolve, limits, account, metrics or TransportMetrics(CollectorRegistry()), on_mismatch
         )
         self._certificates = certificates
+        self._identity: Identity | None = None
         self._listening: socket.socket | None = None
         self._server: Server | None = None
         self._calls: Calls | None = None
@@ -124,7 +125,15 @@ class Http2Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             accepted.setblocking(False)
+            self._renew_identity(self._server)
             self._server.accept(accepted.detach())
+
+    def _renew_identity(self, server: Server) -> None:
+        """Have new connections use the current certificate."""
+        if self._certificates is None or (identity := self._certificates.current()) is self._identity:
+            return
+        self._identity = identity
+        server.use_identity(key=identity.key, chain=identity.chain, client_ca=identity.client_ca or b"")
 
     def _resolve(self, path: str) -> OpenCall | None:
         if (opens := self._methods.get(path)) is not None:

@@ -29,9 +29,9 @@ bool is_grpc(std::string_view content_type) { return content_type.starts_with("a
 
 }  // namespace
 
-Connection::Connection(Worker& worker, Shared& shared, int fd, uint64_t number, double now)
+Connection::Connection(Worker& worker, Shared& shared, int fd, const TlsIdentity* identity, uint64_t number, double now)
     : worker_(worker), shared_(shared), session_(shared.limits.session), fd_(fd), began_at_(now),
-      untaken_(new Untaken{{0}, number}), heard_at_(now), next_check_(now + LOOK_S) {
+      tls_(identity == nullptr ? nullptr : new Tls(*identity, fd)), untaken_(new Untaken{{0}, number}), heard_at_(now), next_check_(now + LOOK_S) {
     const int yes = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
@@ -44,18 +44,44 @@ Connection::~Connection() {
 
 bool Connection::take_turn(double now, bool is_readable) {
     if (is_readable && !read_some(now)) return false;
-    if (!is_readable && has_work()) receive({}, now);
+    if (!is_readable && has_work()) {
+        if (session_.has_input()) {
+            receive({}, now);
+        } else if (!read_some(now)) {
+            return false;
+        }
+    }
     return flush(now);
+}
+
+// Returns what the socket has, as much as fits into the thread's buffer; without data at the end of the connection.
+std::string_view Connection::read_socket() {
+    const std::span<char> buffer = worker_.buffer();
+    size_t n_read = 0;
+    while (n_read < buffer.size()) {
+        const std::span<char> rest = buffer.subspan(n_read);
+        const ssize_t n = tls_ ? tls_->read(rest) : ::recv(fd_, rest.data(), rest.size(), 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) break;
+        if (n <= 0) {
+            if (tls_ && tls_->is_plain()) worker_.tell({ToldKind::mismatch, 0, "plaintext"});
+            if (n_read == 0) return {};
+            break;  // what came before the end counts
+        }
+        n_read += static_cast<size_t>(n);
+        if (!tls_) break;  // a record of TLS is a piece; a socket gives all that it has
+    }
+    return {buffer.data(), n_read};
 }
 
 // Returns false at the end of the stream.
 bool Connection::read_some(double now) {
-    const std::string_view bytes = worker_.read(fd_);
+    const std::string_view bytes = read_socket();
     if (bytes.data() == nullptr) return false;
     if (bytes.empty()) return true;
     active_at_ = heard_at_ = now;
     if (has_ended_) return true;
-    if (!std::exchange(has_begun_, true) && bytes.starts_with(CLIENT_HELLO)) worker_.tell({ToldKind::mismatch, 0, "tls"});
+    if (!tls_ && !std::exchange(has_begun_, true) && bytes.starts_with(CLIENT_HELLO)) worker_.tell({ToldKind::mismatch, 0, "tls"});
     if (session_.has_input() || is_full()) {
         session_.keep(bytes);
     } else {
@@ -175,6 +201,10 @@ void Connection::obey(Order& order, int32_t stream) {
 
 bool Connection::flush(double now) {
     if (is_over_) return false;
+    if (tls_ && !tls_->is_open()) {  // the client begins
+        watch();
+        return true;
+    }
     for (int i = 0; i < MAX_OUTPUTS; ++i) {
         if (output_.empty()) output_ = session_.take_output(OUTPUT_BYTES);
         if (output_.empty()) break;
@@ -199,9 +229,12 @@ bool Connection::flush(double now) {
 // Returns false if the socket is broken.
 bool Connection::write_some() {
     while (n_written_ < output_.size()) {
-        const ssize_t n = ::send(fd_, output_.data() + n_written_, output_.size() - n_written_, MSG_NOSIGNAL);
+        const std::string_view rest = std::string_view(output_).substr(n_written_);
+        const ssize_t n = tls_ ? tls_->write(rest) : ::send(fd_, rest.data(), rest.size(), MSG_NOSIGNAL);
+        must_read_ = false;
         if (n < 0) {
             if (errno == EINTR) continue;
+            must_read_ = tls_ && !tls_->wants_write();
             return errno == EAGAIN;
         }
         n_written_ += static_cast<size_t>(n);
@@ -213,8 +246,9 @@ bool Connection::write_some() {
 
 // A client that does not read its answers is not read either, nor one whose input waits.
 void Connection::watch() {
-    const bool is_read = has_ended_ || (output_.empty() && !session_.has_input() && !is_full());
-    const uint32_t wanted = (is_read ? static_cast<uint32_t>(EPOLLIN) : 0) | (output_.empty() ? 0 : static_cast<uint32_t>(EPOLLOUT));
+    const bool is_read = has_ended_ || must_read_ || (output_.empty() && !session_.has_input() && !is_full());
+    const bool is_written = !output_.empty() && !must_read_;
+    const uint32_t wanted = (is_read ? static_cast<uint32_t>(EPOLLIN) : 0) | (is_written ? static_cast<uint32_t>(EPOLLOUT) : 0);
     if (wanted == watched_) return;
     worker_.watch(*this, wanted, !std::exchange(is_watched_, true));
     watched_ = wanted;
@@ -259,7 +293,7 @@ bool Connection::check_time(double now) {
         session_.refuse_new();
     }
     if (!session_.is_greeted()) {
-        if (now - began_at_ >= limits.greeting_s) close("greeting");
+        if (now - began_at_ >= limits.greeting_s) close(tls_ && !tls_->is_open() ? "handshake" : "greeting");
     } else if (pinged_at_ > heard_at_) {
         if (now - pinged_at_ >= limits.pong_s) close("silence");
     } else if (now - heard_at_ >= limits.silence_s) {

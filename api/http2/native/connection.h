@@ -20,8 +20,8 @@ constexpr double NEVER = std::numeric_limits<double>::infinity();
 
 class Connection {
 public:
-    // Takes the socket `fd` over.
-    Connection(Worker& worker, Shared& shared, int fd, uint64_t number, double now);
+    // Takes the socket `fd` over. Speaks TLS if there is an identity.
+    Connection(Worker& worker, Shared& shared, int fd, const TlsIdentity* identity, uint64_t number, double now);
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
     ~Connection();
@@ -33,7 +33,7 @@ public:
     bool take_turn(double now, bool is_readable);
 
     // Returns whether input waits for another turn.
-    bool has_work() const { return session_.has_input() && !is_full() && !has_ended_; }
+    bool has_work() const { return !has_ended_ && !is_full() && (session_.has_input() || (tls_ && tls_->has_pending())); }
 
     // Returns false if the connection has passed a time limit and is over.
     bool check_time(double now);
@@ -60,6 +60,7 @@ private:
     };
 
     bool read_some(double now);
+    std::string_view read_socket();
     void receive(std::string_view bytes, double now);
     void tell(Event& event, double now);
     void open(Event& event, double now);
@@ -76,6 +77,7 @@ private:
     Session session_;
     const int fd_;
     const double began_at_;
+    const std::unique_ptr<Tls> tls_;  // none for plain text
     std::unordered_map<int32_t, Call> calls_;
     std::vector<int32_t> draining_;  // calls of which Python waits until all is sent
     std::shared_ptr<Untaken> untaken_;
@@ -83,7 +85,7 @@ private:
     size_t n_written_ = 0, n_held_ = 0, n_pongs_awaited_ = 0;
     double active_at_ = 0, heard_at_, pinged_at_ = 0, refuses_at_ = NEVER, ends_at_ = NEVER, next_check_;
     uint32_t watched_ = 0;  // what epoll watches
-    bool has_ended_ = false, is_over_ = false, has_begun_ = false, is_watched_ = false;
+    bool has_ended_ = false, is_over_ = false, has_begun_ = false, is_watched_ = false, must_read_ = false;
 };
 
 }  // namespace kvatlas::http2

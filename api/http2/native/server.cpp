@@ -46,7 +46,7 @@ void Server::accept(int fd) {
     const auto least = std::ranges::min_element(workers_, {}, [](const auto& each) { return each->n_connections.load(); });
     ++(*least)->n_connections;
     ++shared_.n_connections;
-    orders_[static_cast<size_t>(least - workers_.begin())].push_back({OrderKind::accept, 0, fd});
+    orders_[static_cast<size_t>(least - workers_.begin())].push_back({OrderKind::accept, 0, fd, {}, {}, identity_});
     flush();
 }
 

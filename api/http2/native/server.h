@@ -29,6 +29,9 @@ public:
     std::vector<Told> take(size_t n);
     bool has_more() const { return !waiting_.empty(); }
 
+    // Has connections that are accepted from here on speak TLS.
+    void use(std::shared_ptr<const TlsIdentity> identity) { identity_ = std::move(identity); }
+
     // Serves a connected socket, which is the server's from here on.
     void accept(int fd);
 
@@ -55,6 +58,7 @@ private:
     std::vector<std::unique_ptr<Worker>> workers_;
     std::vector<std::vector<Order>> orders_;  // by worker
     std::deque<Told> waiting_;
+    std::shared_ptr<const TlsIdentity> identity_;
     const pid_t process_;
     bool is_stopped_ = false;
 };

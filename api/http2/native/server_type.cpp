@@ -3,6 +3,7 @@
 #include "server_type.h"
 
 #include <memory>
+#include <stdexcept>
 
 #include "server.h"
 
@@ -105,6 +106,20 @@ PyObject* accept(PyObject* self, PyObject* fd) {
     }, nullptr);
 }
 
+PyObject* use_identity(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"key", "chain", "client_ca"});
+        const Buffer key(args[0], 1, "B", "key"), chain(args[1], 1, "B", "chain"), client_ca(args[2], 1, "B", "client_ca");
+        const auto text = [](const Buffer& pem) { return std::string_view(static_cast<const char*>(pem.data()), pem.n_bytes()); };
+        try {
+            value_of<Server>(self).use(std::make_shared<const TlsIdentity>(text(key), text(chain), text(client_ca)));
+        } catch (const std::invalid_argument& error) {
+            raise(PyExc_ValueError, error.what());
+        }
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
 PyObject* set_room(PyObject* self, PyObject* n) {
     return guarded([&]() -> PyObject* {
         const long long room = PyLong_AsLongLong(n);
@@ -139,6 +154,7 @@ PyObject* n_deferred(PyObject* self, PyObject*) { return number(value_of<Server>
 
 PyMethodDef server_methods[] = {
     {"fileno", fileno, METH_NOARGS, nullptr},
+    method<use_identity>("use_identity"),
     {"take", take, METH_O, nullptr},
     {"has_more", has_more, METH_NOARGS, nullptr},
     {"accept", accept, METH_O, nullptr},

@@ -9,6 +9,7 @@
 
 #include "handoff.h"
 #include "session.h"
+#include "tls.h"
 
 namespace kvatlas::http2 {
 
@@ -80,6 +81,7 @@ struct Order {
     int number = 0;   // file descriptor of `accept`, status of `finish`
     std::string text = {};
     std::unique_ptr<Passage> passage = {};
+    std::shared_ptr<const TlsIdentity> identity = {};  // of `accept`; none for plain text
 };
 
 }  // namespace kvatlas::http2

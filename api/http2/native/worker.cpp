@@ -115,7 +115,7 @@ void Worker::serve() {
 void Worker::obey(Order& order) {
     switch (order.kind) {
         case OrderKind::accept:
-            return accept(order.number);
+            return accept(order);
         case OrderKind::stop:
             is_stopping_ = true;
             return;
@@ -141,10 +141,10 @@ void Worker::obey(Order& order) {
     connection.obey(order, found->second.stream);
 }
 
-void Worker::accept(int fd) {
+void Worker::accept(const Order& order) {
     const uint64_t number = ++n_accepted_ << 8 | number_;
     auto& connection = connections_[number];
-    connection = std::make_unique<Connection>(*this, shared_, fd, number, now_);
+    connection = std::make_unique<Connection>(*this, shared_, order.number, order.identity.get(), number, now_);
     if (shared_.n_connections.load() > static_cast<int64_t>(shared_.limits.n_connections)) {
         Connection* const victim = longest_idle(*connection);
         (victim != nullptr ? victim : connection.get())->close("full");
@@ -180,16 +180,6 @@ void Worker::close(Connection& connection) {
     connections_.erase(number);
     --n_connections;
     if (--shared_.n_connections == 0 && shared_.is_draining) shared_.told.push({ToldKind::empty});
-}
-
-std::string_view Worker::read(int fd) {
-    while (true) {
-        const ssize_t n = ::recv(fd, buffer_.data(), buffer_.size(), 0);
-        if (n > 0) return {buffer_.data(), static_cast<size_t>(n)};
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {buffer_.data(), 0};
-        return {};
-    }
 }
 
 void Worker::watch(const Connection& connection, uint32_t events, bool is_new) {

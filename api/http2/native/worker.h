@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -31,9 +32,8 @@ public:
 
     // -- for its connections ------------------------------------------------------------------------------------------
 
-    // Reads from a socket what it has, up to the buffer's size; empty if there is nothing, without data if it is at its end.
-    // The bytes are valid until the next read.
-    std::string_view read(int fd);
+    // For what is read; one connection at a time uses it.
+    std::span<char> buffer() { return buffer_; }
     void watch(const Connection& connection, uint32_t events, bool is_new);
     void tell(Told told);
     CallId open(Connection& connection, int32_t stream);
@@ -48,7 +48,7 @@ private:
     void run();
     void serve();
     void obey(Order& order);
-    void accept(int fd);
+    void accept(const Order& order);
     void look_at_time();
     void close(Connection& connection);
     Connection* longest_idle(const Connection& beside);
