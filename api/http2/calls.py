@@ -52,6 +52,7 @@ class Calls:
     def start(self) -> None:
         """Begin to handle what is told."""
         self._context.show_room(self._server)
+        self._context.account.watch(lambda: self._context.count(self._server))
         self._loop.add_reader(self._server.fileno(), self._take)
 
     def stop(self) -> None:
@@ -108,7 +109,7 @@ class Calls:
 
     def _take(self) -> None:
         server, context = self._server, self._context
-        context.count_held(server)
+        context.count(server)
         ends_at = monotonic() + TURN_S
         self._has_turn = True
         try:

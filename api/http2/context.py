@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..tls.mismatches import OnMismatch
 from .call import OpenCall
-from .liveness import GREETING_S
 from .metrics import TransportMetrics
 
 if TYPE_CHECKING:
@@ -39,6 +38,31 @@ class Account(Protocol):
         """Count bytes that a connection holds, negative for those that it holds no more."""
         ...
 
+    def watch(self, refresh: Callable[[], None]) -> None:
+        """Have `refresh` called before what is held is shown; it carries what has changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Time limits of a listener, in seconds.
+
+    Attributes:
+        greeting_s: for the TLS handshake, the preface and the settings that begin a connection; a gateway sends them at once.
+        first_message_s: between the headers of a call and its first message: calls without any cost memory and a place.
+        silence_s: without data, after which a gateway is pinged: the streams of one that vanished would stay for ever.
+        pong_s: for the answer to a ping.
+        notice_s: longest time between the notice to open no more calls and the refusal of new calls.
+        linger_s: for a client to read why its connection ends.
+    """
+
+    greeting_s: float = 10.0
+    first_message_s: float = 10.0
+    silence_s: float = 60.0
+    pong_s: float = 20.0
+    notice_s: float = 1.0
+    linger_s: float = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -49,7 +73,7 @@ class Limits:
         max_connections: connections at once, with those in a TLS handshake.
         max_streams: calls in progress, of all connections together.
         max_early_ends: calls of one connection that may end at once before they were answered.
-        handshake_s: longest time for a TLS handshake.
+        times: time limits.
         n_threads: threads that serve connections.
     """
 
@@ -57,7 +81,7 @@ class Limits:
     max_connections: int = DEFAULT_MAX_CONNECTIONS
     max_streams: int = DEFAULT_MAX_STREAMS
     max_early_ends: int = DEFAULT_MAX_EARLY_ENDS
-    handshake_s: float = GREETING_S
+    times: Times = Times()
     n_threads: int = 1
 
     @property
@@ -84,12 +108,16 @@ class ServerContext:
     metrics: TransportMetrics
     on_mismatch: OnMismatch
     _n_held: int = 0
+    _n_deferred: int = 0
 
-    def count_held(self, server: Server) -> None:
-        """Count the bytes that the threads hold."""
-        n_held = server.held()
+    def count(self, server: Server) -> None:
+        """Count the bytes that the threads hold, and the turns that connections waited for."""
+        n_held, n_deferred = server.held(), server.n_deferred()
         self.account.carry(n_held - self._n_held)
         self._n_held = n_held
+        if n_deferred != self._n_deferred:
+            self.metrics.deferred.add(n=n_deferred - self._n_deferred)
+            self._n_deferred = n_deferred
 
     def show_room(self, server: Server) -> None:
         """Tell the threads how many bytes they may hold together.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -18,18 +19,9 @@ from .call import Call, OpenCall, Responder
 from .calls import Calls
 from .context import Account, Limits, ServerContext
 from .handled_call import HandledCall
-from .liveness import GREETING_S, PONG_S, SILENCE_S
 from .metrics import TransportMetrics
 from ._native import Server
 
-FIRST_MESSAGE_S = 10.0
-"""Time between the headers of a call and its first message; gateways send both at once."""
-
-NOTICE_S = 1.0
-"""Longest time between the notice to open no more calls and the refusal of new calls."""
-
-LINGER_S = 1.0
-"""Time for a client to read why its connection ends."""
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -92,7 +84,7 @@ class Http2Listener:
             spare_bytes=self._context.account.n_spare_bytes,
             max_connections=limits.max_connections,
             fair_streams=limits.fair_streams,
-            times=(GREETING_S, FIRST_MESSAGE_S, SILENCE_S, PONG_S, NOTICE_S, LINGER_S),
+            times=astuple(limits.times),
         )
         self._calls = Calls(self._server, self._context)
         self._calls.start()

@@ -275,12 +275,14 @@ void Connection::close(const char* reason) {
     is_over_ = true;
 }
 
-void Connection::drain(double now) {
+bool Connection::drain(double now) {
+    if (!session_.is_greeted()) return false;
     session_.announce_end();
     session_.ping();
     n_pongs_awaited_ = session_.n_pongs() + 1;
     refuses_at_ = now + shared_.limits.notice_s;
     next_check_ = std::min(next_check_, refuses_at_);
+    return true;
 }
 
 bool Connection::check_time(double now) {

@@ -44,7 +44,8 @@ public:
     // Sends what there is to send. Returns false if the connection is over.
     bool flush(double now);
 
-    void drain(double now);
+    // Has the client open no more calls. Returns false if it has not begun: the connection is over.
+    bool drain(double now);
     void close(const char* reason);  // tells the reason; the connection is over
 
     static constexpr size_t MAX_UNTAKEN = 256;  // events that Python has not taken: beyond, the client is not read

@@ -123,11 +123,7 @@ void Worker::obey(Order& order) {
             while (!connections_.empty()) close(*connections_.begin()->second);
             return;
         case OrderKind::drain:
-            for (auto& [number, connection] : connections_) {
-                connection->drain(now_);
-                changed_.insert(number);
-            }
-            return;
+            return drain();
         case OrderKind::read_on:
             changed_.insert(order.call);
             return;
@@ -139,6 +135,15 @@ void Worker::obey(Order& order) {
     Connection& connection = *found->second.connection;
     changed_.insert(connection.number());
     connection.obey(order, found->second.stream);
+}
+
+void Worker::drain() {
+    std::vector<Connection*> over;
+    for (auto& [number, connection] : connections_) {
+        changed_.insert(number);
+        if (!connection->drain(now_)) over.push_back(connection.get());
+    }
+    for (Connection* each : over) close(*each);
 }
 
 void Worker::accept(const Order& order) {
@@ -158,7 +163,9 @@ Connection* Worker::longest_idle(const Connection& beside) {
     Connection* longest = nullptr;
     for (auto& [number, each] : connections_) {
         if (each.get() == &beside || each->n_calls() != 0) continue;
-        if (longest == nullptr || each->active_at() < longest->active_at()) longest = each.get();
+        // Of those that have sent nothing, the one that came first.
+        if (longest == nullptr || std::pair(each->active_at(), number) < std::pair(longest->active_at(), longest->number()))
+            longest = each.get();
     }
     return longest;
 }

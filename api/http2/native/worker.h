@@ -49,6 +49,7 @@ private:
     void serve();
     void obey(Order& order);
     void accept(const Order& order);
+    void drain();
     void look_at_time();
     void close(Connection& connection);
     Connection* longest_idle(const Connection& beside);
