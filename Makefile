@@ -22,7 +22,7 @@ PROTO_TOOLS := grpcio-tools==1.66.2 mypy-protobuf==3.6.0
 PROTO_VENV := build/proto
 FUZZ := build/fuzz
 CORE := events/*,indexer/*,scorers/*,configs/*
-SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py,events/tasks.py,events/receiver.py,events/admission.py,events/turns.py
+SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py,events/tasks.py,events/receiver.py,events/inbox.py,events/inboxes.py,events/native_inbox.py,events/admission.py,events/turns.py
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -33,12 +33,12 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard $(foreach folder,events indexer api/http2 api/extproc tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
+NATIVE := setup.py $(wildcard $(foreach folder,events indexer scorers api/http2 api/extproc tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
 	@echo "kvatlas: installing into $(VENV), about a minute"
-	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade pip setuptools
+	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade numpy pip setuptools
 	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo,plots,transformers,tune]' --group dev
 	@touch $@
 
@@ -105,7 +105,8 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 		$(BIN)/python setup.py -q build --build-base build/sanitize --build-lib build/sanitize/lib
 	PYTHONPATH=build/sanitize/lib ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-		$(BIN)/pytest tests/contract tests/unit/events tests/unit/indexer tests/unit/api/http2 tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
+		$(BIN)/pytest tests/contract tests/unit/events tests/integration/test_inboxes.py tests/unit/indexer tests/unit/api/http2 \
+			tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
 
 NATIVE_THREAD_TESTS := tests/unit/test_native_threads.py tests/unit/indexer/test_native_index.py \
 	tests/unit/tokenization/encoding/test_segment_encoder.py tests/unit/tokenization/encoding/test_segment_cache.py

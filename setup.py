@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 from setuptools import Extension, find_packages, setup
 
 ROOMS = ("events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app", "sim")
 """Top-level folders, each a package of the namespace `kvatlas`."""
 
-EVENTS, INDEX, HTTP2, EXTPROC, ENCODING = (
+EVENTS, INDEX, SCORERS, HTTP2, EXT_PROC, ENCODING = (
     Path(folder, "native")
-    for folder in ("events", "indexer", "api/http2", "api/extproc", "tokenization/encoding")
+    for folder in ("events", "indexer", "scorers", "api/http2", "api/extproc", "tokenization/encoding")
 )
 
 
@@ -27,13 +28,22 @@ def native(name: str, folder: Path) -> Extension:
             str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h"), HTTP2 / "passage.h"))
         ],
         include_dirs=[
-            str(EVENTS),
-            str(HTTP2),
-        ],  # python.h for all; batch.h for the index; passage.h for ext-proc
+            str(EVENTS),  # python.h for all; batch.h for the index
+            str(HTTP2),  # passage.h for ext-proc
+            np.get_include(),  # arrays for scorers
+        ],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,
-        extra_compile_args=["-std=c++20", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
+        # Scores have the bits of the Python versions, so products and sums are not fused.
+        extra_compile_args=[
+            "-std=c++20",
+            "-O3",
+            "-ffp-contract=off",
+            "-fvisibility=hidden",
+            "-Wall",
+            "-Wextra",
+        ],
     )
 
 
@@ -43,8 +53,9 @@ setup(
     ext_modules=[
         native("kvatlas.events._native", EVENTS),
         native("kvatlas.indexer._native", INDEX),
+        native("kvatlas.scorers._native", SCORERS),
         native("kvatlas.api.http2._native", HTTP2),
-        native("kvatlas.api.extproc._native", EXTPROC),
+        native("kvatlas.api.extproc._native", EXT_PROC),
         native("kvatlas.tokenization.encoding._native", ENCODING),
     ],
     include_package_data=False,  # C++ sources are for the sdist; `package-data` names what is installed

@@ -7,6 +7,7 @@ import time
 
 from ..fleet.fleet import Fleet
 from ..fleet.observed_capacity import CapacityDrift
+from .heap import Heap
 from .readiness import Readiness
 
 HOUSEKEEPING_S = 1.0
@@ -20,13 +21,15 @@ SWEEP_PAUSE_S = 0.01
 
 
 async def keep_house(fleet: Fleet, readiness: Readiness) -> None:
-    """Expire what the fleet holds and update readiness, for ever."""
-    drift = CapacityDrift()
+    """Expire what the fleet holds, update readiness and return memory to the system, for ever."""
+    drift, heap = CapacityDrift(), Heap()
     while True:
         await asyncio.sleep(HOUSEKEEPING_S)
         fleet.tick(now=time.monotonic())
         drift.look(fleet)
         readiness.update()
+        if heap.is_idle():
+            await asyncio.to_thread(heap.shrink)
 
 
 async def sweep(fleet: Fleet) -> None:

@@ -27,6 +27,7 @@ from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
 from ..api.rest.metrics import RestMetrics
 from ..api.rest.process import ProcessState
+from ..api.rest.protocol import AtOnce, leave
 from ..api.rest.reviewed import MetricsReviews
 from ..api.services.configured import make_services
 from ..api.tls.certificates import make_certificates
@@ -129,7 +130,7 @@ class Listeners:
             state=state,
             reviews=self._reviews,
         )
-        self._rest = self._http_listener("server.rest", rest, live.in_force, rest_metrics)
+        self._rest = self._http_listener("server.rest", rest.asgi, live.in_force, rest_metrics, rest.at_once)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
         self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics)
 
@@ -172,7 +173,12 @@ class Listeners:
         return tls_families(self._certificates, self._mismatches)
 
     def _http_listener(
-        self, setting: str, app: ASGIApp, config: KVAtlasConfig, metrics: RestMetrics
+        self,
+        setting: str,
+        app: ASGIApp,
+        config: KVAtlasConfig,
+        metrics: RestMetrics,
+        at_once: AtOnce = leave,
     ) -> HttpListener:
         on_mismatch = self._mismatches.at(setting)
         tls = http_context(config.server.tls, self._certificates, on_mismatch)
@@ -184,6 +190,7 @@ class Listeners:
             on_mismatch=on_mismatch,
             limits=ConnectionLimits(n_connections, config.rest.request_timeout),
             on_refused=metrics.connection_refused,
+            at_once=at_once,
         )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
+
 from .errors import path_text
 from .plain import plain
 from .schema import KVAtlasConfig
@@ -65,7 +67,14 @@ class Change:
 
 def changes(old: KVAtlasConfig, new: KVAtlasConfig) -> list[Change]:
     """Return every key that differs. Entries of lists are matched by name; the order of endpoints is ignored."""
-    return list(_changes((), "", plain(old), plain(new)))
+    return list(_changes((), "", plain(_without_common(old, new)), plain(_without_common(new, old))))
+
+
+def _without_common(config: KVAtlasConfig, other: KVAtlasConfig) -> KVAtlasConfig:
+    """Return the configuration without the endpoints that are the same in the other, of which there may be a thousand."""
+    others = {each.name: each for each in other.endpoints.static}
+    own = tuple(each for each in config.endpoints.static if others.get(each.name) != each)
+    return msgspec.structs.replace(config, endpoints=msgspec.structs.replace(config.endpoints, static=own))
 
 
 def _changes(path: tuple[str, ...], where: str, old: object, new: object) -> Iterator[Change]:

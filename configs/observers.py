@@ -17,7 +17,7 @@ class CapacityCurveConfig(Section, frozen=True):
     enabled: bool = True
     """Whether hit rates are estimated."""
     max_keys_per_endpoint: Annotated[int, Meta(ge=256, le=1_048_576)] = 8192
-    """Most blocks to track per endpoint; one takes about 200 bytes."""
+    """Most blocks to track per endpoint; one takes about 60 bytes."""
     half_life: Duration = Duration(3600.0)
     """Time after which a request has half its weight."""
 

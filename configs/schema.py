@@ -194,6 +194,8 @@ class EventsConfig(Section, frozen=True):
     """ZMQ subscription prefix; empty accepts every topic."""
     max_queued_bytes: Annotated[int, Meta(ge=1 << 20)] = 64 << 20
     """Messages of one publisher that wait, for their turn or for a missing one; further ones are dropped and fetched by replay."""
+    max_replay_bytes: Annotated[int, Meta(ge=1 << 20)] = 64 << 20
+    """Replies of all publishers to replay requests that wait; past it a reply is broken off, and its rest requested later."""
     max_replay_batches: Annotated[int, Meta(ge=1)] = 200_000
     """Batches of one reply to a replay request; past it the rest is given up."""
     replay_timeout: Duration = Duration(60.0)

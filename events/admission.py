@@ -14,7 +14,9 @@ from zmq.auth import load_certificate, load_certificates  # pyright: ignore[repo
 from zmq.utils.monitor import recv_monitor_message
 from zmq.utils.z85 import encode
 
+from .byte_budget import ByteBudget
 from .errors import SubscriptionError, describe
+from .inbox import inbox_within
 from .receiver import Receiver
 from .sockets import open_monitor, open_socket
 from .tasks import keep
@@ -150,7 +152,7 @@ class Admission:
         self._requests = open_socket(context, zmq.ROUTER, receive_hwm=0, ipv6=False)
         self._requests.bind(_ADDRESS)
         self._monitor = open_monitor(socket, _MONITORED)
-        self._receiver = Receiver(self._requests, turns, self, max_queued_bytes=1 << 20)
+        self._receiver = Receiver(self._requests, turns, self, open_inbox=inbox_within(ByteBudget(1 << 20)))
         self._watching = keep(self._watch, "admission")
 
     def close(self) -> None:

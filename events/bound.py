@@ -10,7 +10,9 @@ import zmq
 import zmq.asyncio
 
 from .admission import Access, Admission
+from .byte_budget import ByteBudget
 from .errors import FAILED, FrameError, SubscriptionError, TopicError, describe
+from .inbox import inbox_within
 from .message import Unreadable, read_message
 from .receiver import Receiver
 from .sockets import bound_address, open_socket
@@ -75,7 +77,9 @@ class BoundSocket:
                 "stop the process that listens there, or set events.bind to another address"
             ) from None
         self.address = bound_address(self._socket)
-        self._receiver = Receiver(self._socket, turns, self, max_queued_bytes=options.limits.max_held_bytes)
+        self._receiver = Receiver(
+            self._socket, turns, self, open_inbox=inbox_within(ByteBudget(options.limits.max_held_bytes))
+        )
 
     @property
     def refused(self) -> Counter[str]:

@@ -9,6 +9,8 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from .errors import FrameError, SubscriptionError
+from .inbox import Inbox
+from .lazy_batch import LazyBatch
 from .message import read_message
 from .receiver import Receiver
 from .sockets import open_monitor, open_socket
@@ -77,11 +79,17 @@ class ConnectedSource:
     ) -> None:
         self._connection = connection
         self._decode, self._subscription = options.decode, subscription
+        self.dropped, self.failed = subscription.dropped, subscription.failed
         self._receiver = Receiver(
-            connection.socket, turns, self, max_queued_bytes=options.limits.max_held_bytes
+            connection.socket,
+            turns,
+            self,
+            open_inbox=lambda socket, losses: options.open_inbox(
+                socket, losses, options.limits.max_held_bytes
+            ),
+            run=self._run,
         )
         self._watching = keep(self._watch, "connection", of=address)
-        self.dropped, self.failed = subscription.dropped, subscription.failed
 
     def stop(self) -> None:
         """See `LiveSource.stop`."""
@@ -99,12 +107,25 @@ class ConnectedSource:
 
     def take(self, frames: list[bytes]) -> None:
         """See `Taker.take`."""
+        self._take(frames)
+
+    def _take(self, frames: list[bytes], *, n_applied: int = 0, n_unknown: int = 0) -> None:
         try:
             seq, content = read_message(frames, self._decode)
         except FrameError as error:
             self._subscription.reject("bad_frames", error)
             return
+        if n_applied and isinstance(content, LazyBatch):
+            content.resume(n_applied, n_unknown=n_unknown)
         self._subscription.live(seq, content, topic=frames[0])
+
+    def _run(self, inbox: Inbox) -> bool:
+        run = self._subscription.run(inbox)
+        if run is None:
+            return False
+        if run.n_applied and (frames := inbox.next()) is not None:
+            self._take(frames, n_applied=run.n_applied, n_unknown=run.n_unknown_amid)
+        return bool(run.n_applied or run.timestamps)
 
     async def _watch(self) -> None:
         while True:

@@ -25,6 +25,8 @@ class LazyBatch(ABC):
 
     Attributes:
         n_decoded_bytes: bytes of the events decoded so far.
+        n_applied: events that are applied already.
+        n_unknown_removals: blocks that these removed, and that were unknown.
     """
 
     __slots__ = (
@@ -35,8 +37,10 @@ class LazyBatch(ABC):
         "_n_noted",
         "_n_unknown",
         "_rejected",
+        "n_applied",
         "n_decoded_bytes",
         "n_sent",
+        "n_unknown_removals",
     )
 
     def __init__(
@@ -49,11 +53,15 @@ class LazyBatch(ABC):
     ) -> None:
         self._decode = decode
         self.n_sent = n_sent
-        self.n_decoded_bytes = 0
+        self.n_decoded_bytes = self.n_applied = self.n_unknown_removals = 0
         self._lazy, self._n_noted, self._n_unknown = lazy, 0, n_unknown
         self._rejected = ["unknown_tag"] * n_unknown
         self._media: set[MediumName] = set()
         self._adapters: set[str] = set()
+
+    def resume(self, n_applied: int, *, n_unknown: int) -> None:
+        """Set `n_applied` and `n_unknown_removals`."""
+        self.n_applied, self.n_unknown_removals = n_applied, n_unknown
 
     @abstractmethod
     def _raw(self, position: int) -> bytes | msgspec.Raw:

@@ -30,12 +30,12 @@ class StreamLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLimits:
-    """Bounds of one reply.
+    """Bounds of replies to replay requests.
 
     Attributes:
-        max_batches: batches.
-        timeout_s: time from the request to the end of the reply.
-        max_queued_bytes: batches that were received and not applied; further ones count as lost, and are requested again.
+        max_batches: batches of one reply.
+        timeout_s: time from the first request to the end of the reply.
+        max_queued_bytes: batches of all replies that were received and not applied; further ones are requested again.
     """
 
     max_batches: int = 200_000

@@ -115,6 +115,11 @@ class Batch(Protocol):
         ...
 
     @property
+    def n_unknown_removals(self) -> int:
+        """Unknown blocks that were removed by events that are applied already."""
+        ...
+
+    @property
     def adapters(self) -> frozenset[str]:
         """LoRA adapters whose blocks the events store, as `BlockStored.lora_name`."""
         ...

@@ -9,7 +9,7 @@ Source: vLLM ZmqEventPublisher; its ROUTER drops replies silently, so only conti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -178,19 +178,27 @@ class PublisherStream(Generic[ItemT]):
         """Lower the trust: a part of an applied batch could not be used."""
         self._order.lost = True
 
-    def follows(self, seq: int, ts: float, *, latest: float = inf) -> bool:
-        """Return whether a live batch is the next one and nothing waits before it; then it is to be applied at once.
+    @property
+    def next_in_line(self) -> int | None:
+        """Number of the live batch that nothing waits before; None if each is to be passed to `live`."""
+        if self._replay is not None or self._held or not self._connected:
+            return None
+        return self._order.next_seq
 
-        `live` does the same, and handles all others. Arguments are those of `live`.
-        """
-        order = self._order
-        if seq != order.next_seq or self._replay is not None or self._held or not self._connected:
+    def follows(self, seq: int, ts: float, *, latest: float = inf) -> bool:
+        """Return whether a live batch is `next_in_line`; then it is to be applied at once. Arguments are those of `live`."""
+        if seq != self.next_in_line:
             return False
+        self.followed((ts,), latest=latest)
+        return True
+
+    def followed(self, timestamps: Sequence[float], *, latest: float) -> None:
+        """Note that batches from `next_in_line` on were applied, by their time stamps; `latest` is that of `live`."""
         self._has_received = True
         self._doubt.n_in_a_row = 0
-        order.latest = latest
-        order.release(seq, ts)
-        return True
+        self._order.latest = latest
+        for ts in timestamps:
+            self._order.release(self._order.next_seq or 0, ts)
 
     def live(
         self, seq: int, item: ItemT, *, ts: float, latest: float = inf, size_bytes: int = 0

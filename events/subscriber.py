@@ -12,11 +12,13 @@ import zmq.asyncio
 
 from .admission import LOCAL, Access
 from .bound import BoundPublisher, BoundSocket
+from .byte_budget import ByteBudget
 from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
 from .position import StreamPosition
 from .replay import ReplayServer
-from .subscription import EventSink, SubscriberOptions, Subscription
+from .sink import EventSink
+from .subscription import SubscriberOptions, Subscription
 from .tasks import keep
 from .turns import Turns
 
@@ -30,6 +32,9 @@ class Subscriber:
         self._context.set(zmq.MAX_SOCKETS, self._options.max_sockets)
         self._turns = Turns()
         self._slots = asyncio.Semaphore(self._options.max_concurrent_replays)
+        self._replay_budget = ByteBudget.shared(
+            self._options.replay_limits.max_queued_bytes, self._options.max_concurrent_replays
+        )
         self._bound: BoundSocket | None = None
         self._subscriptions: set[Subscription] = set()
         self._prepared: dict[str, Connection] = {}
@@ -163,7 +168,8 @@ class Subscriber:
     def _replay(self, address: str | None) -> ReplayServer | None:
         if address is None:
             return None
-        return ReplayServer(self._context, self._turns, self._slots, self._options.replay_limits, address)
+        limits, budget = self._options.replay_limits, self._replay_budget
+        return ReplayServer(self._context, self._turns, self._slots, limits, budget, address)
 
     def _add(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from .backlog import Backlog
 from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
+from .inbox import Inbox, OpenInbox
+from .inboxes import open_inbox
 from .limits import ReplayLimits, StreamLimits
 from .message import Unreadable, read_message
 from .model import Batch
 from .position import StreamPosition
 from .replay import ReplayServer
+from .runs import Run
+from .sink import EventSink
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
 from .tasks import spawn
 from .turns import Turns
@@ -34,29 +39,6 @@ _MAX_DOUBLINGS = 8
 
 HARMLESS = frozenset({"unknown_tag"})
 """Rejections that leave the known state correct: an event type that engines have added."""
-
-
-class EventSink(Protocol):
-    """Receiver of one publisher's batches, in order, on the event loop's thread."""
-
-    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
-        """Apply a batch; each comes once. `live` is False if it came by replay.
-
-        Returns an iterator that applies one slice per step, None if all is applied.
-        """
-        ...
-
-    def reset(self, reason: str) -> None:
-        """Forget the publisher's state: it started a new life."""
-        ...
-
-    def rejected(self, reason: str) -> None:
-        """Count unreadable input; `reason` is one bounded word."""
-        ...
-
-    def trust_changed(self, old: Trust, new: Trust) -> None:
-        """Handle a change of trust in the publisher's state."""
-        ...
 
 
 class LiveSource(Protocol):
@@ -85,6 +67,7 @@ class SubscriberOptions:
         tick_s: resolution of time-outs.
         replay_limits: bounds of a reply to a replay request.
         decode: decodes payloads, as `decode_batch` does.
+        open_inbox: opens the inbox of a publisher's socket.
     """
 
     topic_prefix: str = ""
@@ -97,6 +80,7 @@ class SubscriberOptions:
     limits: StreamLimits = field(default_factory=StreamLimits)
     replay_limits: ReplayLimits = field(default_factory=ReplayLimits)
     decode: Callable[[bytes], Batch] = decode_batch
+    open_inbox: OpenInbox = open_inbox
 
 
 class Subscription:
@@ -239,6 +223,26 @@ class Subscription:
             return
         actions = self.stream.live(seq, content, ts=content.timestamp, latest=latest, size_bytes=size)
         self._do(actions, live=True)
+
+    def run(self, inbox: Inbox) -> Run | None:
+        """Apply the messages of the inbox that are ordinary and follow the last one; None if none can be.
+
+        It is the same as `live` for each. Of the next message some events may be applied, see `Run.n_applied`.
+        """
+        seq = self.stream.next_in_line
+        if inbox.native is None or seq is None or self._backlog:
+            return None
+        run = self._sink.apply_run(inbox.native, seq)
+        if run is None or not run.timestamps:
+            return run
+        self.topic = run.topic
+        self._received()
+        self._check_at = self._received_at + self._options.idle_check_s
+        self.stream.followed(array("d", run.timestamps), latest=time.time() + MAX_CLOCK_SKEW_S)
+        if run.failure is not None:
+            self.failed(RuntimeError(run.failure))
+        self._work()
+        return run
 
     def reject(self, reason: str, detail: object) -> None:
         """Count and log a message that cannot be used."""

@@ -255,6 +255,8 @@ class Audit:
 
     def doubts(self, *, now: float) -> dict[str, float]:
         """Return `EndpointAudit.credit` of the doubted endpoints. Cost: O(doubted endpoints)."""
+        if not self._doubted:  # usual
+            return {}
         return {endpoint: sums.credit(now) for endpoint, sums in self._doubted.items()}
 
     def forget(self, endpoint: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import TypeVar
 
 from prometheus_client.metrics_core import Metric
 
@@ -20,11 +22,10 @@ from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import IndexCore, index_core
 from ..indexer.tiers import TierTable
-from .errors import ConfigRefusedError
 from .fleet import Fleet
 from .in_flight import Siblings
 from .metrics import FleetMetrics
-from .roster import Roster, Wanted, wanted_endpoints
+from .roster import Roster, Wanted, each_wanted, wanted_endpoints
 from .scrape.loads import LoadTable
 from .scrape.scraper import Scraper
 from .settings import fleet_settings, scrape_settings, tier_specs
@@ -33,6 +34,11 @@ from .state_metrics import fleet_families
 from .tier_sources import log_source
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TURN_S = 0.001
+"""Time after which changes of the fleet let other tasks run; one change may take 0.5 ms more."""
 
 
 class ConfiguredFleet:
@@ -71,6 +77,8 @@ class ConfiguredFleet:
         )
         """The endpoints of all sources."""
         self._roster = Roster(self.fleet)
+        self._next: tuple[KVAtlasConfig | None, Mapping[str, Wanted]] = (None, {})
+        """The configuration that was prepared last, and its endpoints."""
 
     @property
     def endpoints(self) -> Mapping[str, Wanted]:
@@ -103,34 +111,39 @@ class ConfiguredFleet:
                 await asyncio.sleep(0)  # loading takes time: let health checks run
 
     async def prepare(self, config: KVAtlasConfig) -> None:
-        """Connect to the publishers of endpoints that `bring_to` would add.
+        """Add, move and remove endpoints, a few at a time: they hold the event loop for 0.5 ms each.
 
         Raises:
-            ConfigRefusedError: an event address cannot be used; nothing has changed.
+            ConfigRefusedError: an event address cannot be used, or another source owns a name; the endpoints are those of
+                before, but moved ones start empty.
         """
+        wanted = dict([each async for each in _in_turns(each_wanted(config))])
         try:
-            for _ in self._roster.preparing(wanted_endpoints(config)):
-                await asyncio.sleep(0)
-        except ConfigRefusedError:
+            await _all(self._roster.preparing(wanted))  # most refusals, before anything has changed
+            with contextlib.closing(self._roster.taking_in(wanted)) as steps:
+                await _all(steps)
+        finally:
             self.fleet.subscriptions.prepared()
-            raise
+        gone = [name for name in self._roster.wanted if name not in wanted]  # now nothing is refused any more
+        for name in gone:
+            self._roster.change({name: None})
+            await self.fleet.release()
+        self._next = config, wanted
 
     def bring_to(self, config: KVAtlasConfig) -> None:
-        """Apply another configuration in one step; call `settle` afterwards.
+        """Apply the rest of another configuration in one step, after `prepare`; call `settle` afterwards.
 
         Raises:
             ConfigRefusedError: as in `Roster.bring_to`; the settings are as before.
         """
-        try:
-            self._roster.bring_to(wanted_endpoints(config))
-        finally:
-            self.fleet.subscriptions.prepared()
+        wanted = self._next[1] if self._next[0] is config else wanted_endpoints(config)
+        self._roster.bring_to(wanted)
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
 
     async def settle(self) -> None:
-        """Free the sockets of removed endpoints, and evict blocks beyond smaller bounds."""
+        """Free the sockets of moved endpoints, and evict blocks beyond smaller bounds."""
         await self.fleet.release()
         for _ in self.fleet.shrinking():
             await asyncio.sleep(0)
@@ -147,6 +160,21 @@ class ConfiguredFleet:
         return fleet_families(self.fleet, self._subscriber)
 
 
+async def _in_turns(steps: Iterator[T]) -> AsyncGenerator[T]:
+    """Yield the results of the steps, and let other tasks run between some of them."""
+    begun = time.monotonic()
+    for each in steps:
+        yield each
+        if time.monotonic() - begun > TURN_S:
+            await asyncio.sleep(0)
+            begun = time.monotonic()
+
+
+async def _all(steps: Iterator[None]) -> None:
+    async for _ in _in_turns(steps):
+        pass
+
+
 def _subscriber_options(events: EventsConfig, core: IndexCore) -> SubscriberOptions:
     return SubscriberOptions(
         topic_prefix=events.topic_prefix,
@@ -154,7 +182,7 @@ def _subscriber_options(events: EventsConfig, core: IndexCore) -> SubscriberOpti
         replay_limits=ReplayLimits(
             max_batches=events.max_replay_batches,
             timeout_s=events.replay_timeout,
-            max_queued_bytes=events.max_queued_bytes,
+            max_queued_bytes=events.max_replay_bytes,
         ),
         decode=core.decode_batch,
     )

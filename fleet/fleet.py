@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.subscriber import Subscriber
 from ..indexer.atlas import Atlas
+from ..indexer.match_columns import MatchColumns
 from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
@@ -75,6 +76,8 @@ class Fleet:
         """Whether the configuration fills the fastest tier from routing and ignores event streams."""
         self.settings = settings
         self._endpoints: dict[str, Endpoint] = {}
+        self.changes = 0
+        """Endpoints and ranks that were added or removed so far, for those who keep what follows from them."""
         self._use_credits()
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -110,6 +113,7 @@ class Fleet:
             SubscriptionError: an event address cannot be used. The endpoint stays, with the ranks before that one,
                 until it is removed.
         """
+        self.changes += 1
         endpoint = Endpoint(name, addresses, labels, time.monotonic(), instance or Instance(name))
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
         _warn_of_port_collision(name, addresses)
@@ -133,6 +137,7 @@ class Fleet:
         Raises:
             SubscriptionError: an event address cannot be used; the rank is not added.
         """
+        self.changes += 1
         self.subscriptions.follow(self._endpoints[name], rank, saved)
 
     async def remove(self, name: str) -> None:
@@ -147,6 +152,7 @@ class Fleet:
             await self.remove(name)
             return
         rank = next(rank for rank in endpoint.ranks if rank.number == number)
+        self.changes += 1
         endpoint.ranks.remove(rank)
         self.subscriptions.leave(rank)
         self.atlas.remove_rank(name, number)
@@ -157,6 +163,7 @@ class Fleet:
 
         Its queued events are dropped. `release` frees its sockets.
         """
+        self.changes += 1
         endpoint = self._endpoints.pop(name)
         if endpoint.addresses.metrics is not None:
             self._scraper.remove(name)
@@ -209,7 +216,8 @@ class Fleet:
         Cost: one match of the prefix, and `FleetTable.candidates`.
         """
         matches = self.predictions.matches(prefix, self._table.directory(), now=now)
-        self._settle(now)
+        if self.in_flight.has_unseen:
+            self._settle(now)
         return self._table.candidates(
             matches,
             now=now,
@@ -218,6 +226,13 @@ class Fleet:
             subset=subset,
             labels=labels,
         )
+
+    def columns(self, prefix: Prefix) -> MatchColumns | None:
+        """Return what each endpoint holds of a prompt, by row in the order of iteration; None if no block size is known.
+
+        Predictions do not count. Cost: as `Atlas.columns`.
+        """
+        return self.atlas.columns(prefix, self._table.directory().names)
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:
         """Record that a request was sent to the endpoint: renew its blocks' recency and scrape it soon.

@@ -145,6 +145,11 @@ class InFlight:
         if siblings is not None:
             siblings.listen(lambda endpoint: self._on_change(endpoint, self.of(endpoint)))
 
+    @property
+    def has_unseen(self) -> bool:
+        """Whether there are unseen bookings, so that `settle` has work."""
+        return bool(self._hiding)
+
     def own(self, endpoint: str) -> InFlightLoad:
         """Return the load sent by this process, zero for an unknown endpoint. Cost: O(1)."""
         return self._loads.get(endpoint, IDLE)

@@ -46,9 +46,9 @@ class FleetMetrics:
             "kvatlas_index_native", "1 when the index runs in C++, 0 in Python.", registry=registry
         )
 
-    def batch_applied(self, endpoint: str, n_events: int) -> None:
-        """Count an applied event batch."""
-        self._batches.add(endpoint)
+    def batches_applied(self, endpoint: str, n_batches: int, *, n_events: int) -> None:
+        """Count applied event batches."""
+        self._batches.add(endpoint, n_batches)
         self._events.add(endpoint, n_events)
 
     def event_rejected(self, endpoint: str, reason: str, n_events: int) -> bool:

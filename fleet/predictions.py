@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from ..indexer.atlas import Atlas
 from ..indexer.ledger import RankLedger
-from ..indexer.match_columns import BLOCK_SIZE, MatchColumns
+from ..indexer.match_columns import MatchColumns
 from ..indexer.predicted import PredictedPrefixes, Prediction
 from ..indexer.prefix import Prefix
 from ..scorers.core.candidates import Directory
@@ -45,14 +45,12 @@ class Predictions:
         for size in self._predicted.block_sizes:
             predicted = self._predicted.match(prefix.keys(size), block_size=size, now=now)
             if matches is not None and predicted:
-                sizes = matches.line(BLOCK_SIZE)
-                found = [
+                wanted = [
                     (row, n_blocks)
                     for name, n_blocks in predicted.items()
-                    if (row := directory.row(name)) is not None and sizes[row] == size
+                    if (row := directory.row(name)) is not None
                 ]
-                rows, n_blocks = zip(*found, strict=True) if found else ((), ())
-                matches.predict(rows, n_blocks, n_tokens=prefix.n_tokens)
+                matches.predict(wanted, block_size=size, n_tokens=prefix.n_tokens)
         return matches
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import time
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..events.model import Batch, MediumName
+from ..events.runs import Run
 from ..events.stream import Trust
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
@@ -22,6 +25,9 @@ from ..indexer.snapshot import SavedRank
 from ..indexer.tiers import TierId, TierSource
 from .metrics import FleetMetrics
 from .predictions import Predictions
+
+if TYPE_CHECKING:
+    from ..events._native import Inbox as NativeMessages
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +57,7 @@ SAME_RESTART_S = 60.0
 class Rank:
     """One rank of an endpoint, with its ledger in the index and its event subscription.
 
-    Implements `events.subscription.EventSink`. The ledger is the atlas's own object: `Atlas.reset` and loading a snapshot
+    Implements `events.sink.EventSink`. The ledger is the atlas's own object: `Atlas.reset` and loading a snapshot
     change it in place. The atlas drops it only when the rank is removed, and `Subscriptions.leave` then stops this sink.
     """
 
@@ -98,6 +104,26 @@ class Rank:
             return slices
         return None
 
+    def apply_run(self, inbox: NativeMessages, seq: int) -> Run | None:
+        """Apply ordinary messages, as `EventSink.apply_run` says; gauges and predictions follow once, after the last one."""
+        run = self.ledger.run(inbox, seq)
+        if run is None or not run.timestamps:
+            return run
+        self.last_batch_at, now = time.monotonic(), time.time()
+        timestamps = array("d", run.timestamps)
+        for timestamp in timestamps:
+            if timestamp > 0:
+                self.lag_s = now - timestamp
+                self.metrics.event_lag.observe(max(0.0, self.lag_s))
+        self._gauge(map(MediumName, run.removed_media))
+        if run.adapters:
+            self._name_adapters(run.adapters)
+        self.predictions.confirm(self.endpoint, self.ledger)
+        self.metrics.batches_applied(
+            self.endpoint, len(timestamps) - (run.failure is not None), n_events=run.n_events
+        )
+        return run
+
     def _slices(self, batch: Batch) -> Iterator[None]:
         total = since = 0
         ledger = self.ledger
@@ -113,18 +139,21 @@ class Rank:
                 since = 0
                 yield
         # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
-        self._gauge(batch.removed_media if ledger.counters.unknown_removals == n_unknown else frozenset())
-        if (adapters := batch.adapters) and not adapters <= self.adapters:
-            self._name_adapters(adapters - self.adapters)
+        all_known = ledger.counters.unknown_removals == n_unknown and not batch.n_unknown_removals
+        self._gauge(batch.removed_media if all_known else frozenset())
+        if adapters := batch.adapters:
+            self._name_adapters(adapters)
         if (shown := ledger.block_size) is not None and shown != block_size:
             self.predictions.resized(self.endpoint, shown)
         self.predictions.confirm(self.endpoint, ledger)
-        self.metrics.batch_applied(self.endpoint, len(batch))
+        self.metrics.batches_applied(self.endpoint, 1, n_events=len(batch))
         if rejected := batch.rejected:
             for reason, n_events in Counter(rejected).items():
                 self.rejected(reason, n_events)
 
-    def _name_adapters(self, fresh: frozenset[str]) -> None:
+    def _name_adapters(self, adapters: Iterable[str]) -> None:
+        if not (fresh := set(adapters) - self.adapters):
+            return
         room = MAX_ADAPTERS - len(self.adapters)
         self.adapters.update(sorted(fresh)[:room])
         if len(fresh) > room:
@@ -196,7 +225,7 @@ class Rank:
         self.metrics.trust_changed(new.value)
         self.on_trust(self.endpoint, self.number, new)
 
-    def _gauge(self, removed: frozenset[MediumName]) -> None:
+    def _gauge(self, removed: Iterable[MediumName]) -> None:
         tiers = self.atlas.tiers
         replaced = [tiers.of(medium) for medium in removed]
         for tier, n_blocks in zip(tiers.configured, self.ledger.sizes(), strict=True):

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..events.stream import Trust
-from ..indexer.match_columns import BLOCK_SIZE, N_BLOCKS, RANK, MatchColumns
+from ..indexer.figures import BLOCK_SIZE, N_BLOCKS, RANK
+from ..indexer.match_columns import MatchColumns
 from ..scorers.core.candidates import (
     CREDIT,
     KV_UTILIZATION,
@@ -49,6 +50,10 @@ class FleetTable:
         self._cells = _cells_of(self._state)
         """The same numbers: writing one costs half as much as through numpy."""
         self._trust: CodeArray = np.empty(1, np.int8)
+        self._used_state: FloatArray = self._state[:, :0]
+        """The part of `_state` with endpoints; valid while `_directory` is."""
+        self._seen_trust: CodeArray | None = None
+        """A copy of `_trust` for decisions, valid until a trust changes; None if there is none."""
         self._names: list[str | None] = []
         """Names by row, None for a removed endpoint."""
         self._addresses: list[str | None] = []
@@ -168,12 +173,12 @@ class FleetTable:
         Cost: a few operations on columns; O(1) per doubted endpoint, and per endpoint whose best rank is not rank 0.
         """
         directory = self.directory()
-        n = len(self._names)
-        state, trust = self._state[:, :n].copy(), self._trust[:n].copy()
+        state = self._used_state.copy()
+        trust = self._seen_trust if self._seen_trust is not None else self._see_trust()
         if now - self._oldest > stale_after_s:
             self._drop_stale(state, now, stale_after_s)
-        if matches is not None:
-            self._trust_in_best_ranks(matches, state, trust)
+        if matches is not None and matches.has_ranks:
+            trust = self._trust_in_best_ranks(matches, state, trust)
         for name, factor in doubts.items():
             row = self.rows.get(name)
             if row is not None:
@@ -192,6 +197,8 @@ class FleetTable:
             names = [name for name in self._names if name is not None]
             self._directory = Directory(names, [each or "" for each in self._addresses], self._labels)
             self._selections = Selections(self._directory)
+            self._used_state = self._state[:, : len(names)]
+            self._seen_trust = None
         return self._directory
 
     def _drop_stale(self, state: FloatArray, now: float, stale_after_s: float) -> None:
@@ -202,14 +209,18 @@ class FleetTable:
             for line in FROM_SCRAPES:
                 state[line, stale] = math.nan
 
-    def _trust_in_best_ranks(self, matches: MatchColumns, state: FloatArray, trust: CodeArray) -> None:
-        ranks = matches.line(RANK)
-        if not ranks.any():
-            return
-        rows: list[int] = np.flatnonzero(ranks).tolist()
-        numbers: list[int] = ranks[rows].tolist()
-        for row, rank in zip(rows, numbers, strict=True):
-            trust[row], state[CREDIT, row] = self._shown(self._trusts[row].get(rank))
+    def _trust_in_best_ranks(self, matches: MatchColumns, state: FloatArray, trust: CodeArray) -> CodeArray:
+        """Show the credit of each best rank in `state`, and return its trust."""
+        trust = trust.copy()
+        for row, rank in enumerate(matches.line(RANK).tolist()):
+            if rank:
+                trust[row], state[CREDIT, row] = self._shown(self._trusts[row].get(rank))
+        return trust
+
+    def _see_trust(self) -> CodeArray:
+        self._seen_trust = self._trust[: len(self._names)].copy()
+        self._seen_trust.flags.writeable = False  # later decisions share it
+        return self._seen_trust
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +231,7 @@ class FleetTable:
         return TRUST_CODES[trust], self._credits.get(trust, 1.0)
 
     def _show_trust(self, row: int) -> None:
+        self._seen_trust = None
         self._trust[row], self._cells[CREDIT, row] = self._shown(self._trusts[row].get(0))
 
     def _set_adapters(self, row: int, adapters: Adapters | None) -> None:
@@ -251,10 +263,12 @@ def _cells_of(state: FloatArray) -> memoryview[float]:
 
 def prefix_columns(matches: MatchColumns) -> PrefixColumns:
     """Return matches in the form that scorers get."""
+    n_blocks, block_size = matches.sizes or (matches.line(N_BLOCKS), matches.line(BLOCK_SIZE))
     return PrefixColumns(
         matches.tiers,
-        matches.figures[: 2 * len(matches.tiers) + N_BLOCKS],
-        *(matches.sizes or (matches.line(N_BLOCKS), matches.line(BLOCK_SIZE))),
+        matches.figures[:-2],  # without these two lines
+        n_blocks,
+        block_size,
         is_known=matches.is_known,
         interleaved=matches.interleaved,
         other_ranks=matches.other_ranks,

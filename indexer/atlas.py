@@ -71,9 +71,9 @@ class Atlas:
         self._changed: set[tuple[str, int]] = set()
 
     @property
-    def core_name(self) -> str:
-        """Name of the implementation: native or reference."""
-        return self._core.name
+    def core(self) -> IndexCore:
+        """Implementation of the index, and of what goes with it."""
+        return self._core
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
@@ -149,11 +149,11 @@ class Atlas:
             match: the endpoint's match, so that ranks that hold nothing are skipped; None updates every rank.
         Cost: O(blocks) per updated rank.
         """
-        ledgers = self._endpoints.get(endpoint, {})
-        holding = ledgers.keys() if match is None else match.rank_usable_tokens.keys()
-        for rank, ledger in ledgers.items():
-            if ledger.block_size is not None and (rank in holding or ledger.learns_from_routing):
-                ledger.routed(prefix.keys(ledger.block_size))
+        for rank, ledger in self._endpoints.get(endpoint, {}).items():
+            if (match is None or match.is_held_on(rank) or ledger.learns_from_routing) and (
+                size := ledger.block_size
+            ) is not None:
+                ledger.routed(prefix.keys(size))
 
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
         """Return the ledgers of all ranks of the endpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from ..events.model import Batch
 from ..events.wire import decode_batch
@@ -13,8 +13,19 @@ from .index import BlockIndex
 from .keys import PrefixKeys, prefix_keys
 from .ledger import RankLedger
 from .reference import ReferenceIndex
+from .reuse_distance import ReferenceReuseDistances, ReuseDistances
 
 CoreName = Literal["native", "reference"]
+
+
+class MakeReuseDistances(Protocol):
+    """Constructor of reuse distances."""
+
+    def __call__(
+        self, *, max_keys: int, max_capacity: int | None, half_life_s: float | None
+    ) -> ReuseDistances:
+        """Create the reuse distances of one endpoint; see `ReferenceReuseDistances`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +38,7 @@ class IndexCore:
         prefix_keys: computes block keys.
         decode_batch: decodes engine payloads.
         ledger: ledger of one publisher in an index of this core; fastest with batches from `decode_batch`.
+        reuse_distances: follows the prompts of one endpoint.
     """
 
     name: CoreName
@@ -34,9 +46,12 @@ class IndexCore:
     prefix_keys: PrefixKeys
     decode_batch: Callable[[bytes], Batch]
     ledger: type[RankLedger]
+    reuse_distances: MakeReuseDistances
 
 
-REFERENCE = IndexCore("reference", ReferenceIndex, prefix_keys, decode_batch, RankLedger)
+REFERENCE = IndexCore(
+    "reference", ReferenceIndex, prefix_keys, decode_batch, RankLedger, ReferenceReuseDistances
+)
 """The specification of an index; always available."""
 
 _native: IndexCore | None
@@ -48,8 +63,16 @@ except ImportError:  # installed without a C++ compiler
     _native = None
 else:
     from .native_ledger import NativeLedger
+    from .native_reuse import NativeReuseDistances
 
-    _native = IndexCore("native", NativeIndex, native_prefix_keys, native_decode_batch, NativeLedger)
+    _native = IndexCore(
+        "native",
+        NativeIndex,
+        native_prefix_keys,
+        native_decode_batch,
+        NativeLedger,
+        NativeReuseDistances,
+    )
 
 
 def index_core(name: str | None = None) -> IndexCore:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 from .columns import HolderColumns
+from .figures import Figures, HeldColumn
 from .match import PresenceRun
-from .match_columns import Figures, MatchedRank, SparseMatches
+from .match_columns import MatchedRank, SparseMatches
 
 HolderId = NewType("HolderId", int)
 """Number of one holder of blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""
@@ -36,7 +37,7 @@ class IndexStatistics(NamedTuple):
 class RankMatcher(Protocol):
     """A fixed set of ranks to match with many prompts."""
 
-    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches | None:
         """Match a prompt with each rank: `measure` of the index's `runs` for every layout.
 
         Args:
@@ -45,9 +46,13 @@ class RankMatcher(Protocol):
                 prompt's blocks. Of several ranks in a row, and what the column shows before, the better one stays.
             n_tokens: tokens of the prompt.
         Returns:
-            what does not fit into columns.
+            what does not fit into columns, None if everything does.
         Cost: O(blocks + ranks that hold something * tiers) for prompts whose blocks the ranks have without many gaps.
         """
+        ...
+
+    def held(self, figures: Figures) -> list[HeldColumn]:
+        """Return the columns with a block in any tier, whichever matcher filled them."""
         ...
 
 

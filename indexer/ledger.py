@@ -8,10 +8,11 @@ in any order lead to the same state.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from ..events.lazy_batch import LazyBatch
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
+from ..events.runs import Run
 from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
 from .holders import FASTEST, Place
@@ -20,6 +21,9 @@ from .pending import Claim
 from .rank_state import RankState
 from .steps import BLOCK_COST, BYTES_PER_COST, EVENT_COST, PIECE, Steps, pieces
 from .tiers import TierId
+
+if TYPE_CHECKING:
+    from ..events._native import Inbox as NativeMessages
 
 
 class RankLedger(RankState):
@@ -46,8 +50,12 @@ class RankLedger(RankState):
             for event in batch:
                 yield from self._steps_of(event)
             return
-        for position in range(batch.n_sent):
+        for position in range(batch.n_applied, batch.n_sent):
             yield from self._apply_at(batch, position)
+
+    def run(self, inbox: NativeMessages, seq: int) -> Run | None:  # noqa: ARG002 - for the native ledger
+        """Apply ordinary messages of the inbox, from number `seq` on; None if the ledger needs each as a batch."""
+        return None
 
     def _apply_at(self, batch: LazyBatch, position: int) -> Generator[int, None, Event | None]:
         """Decode and apply one event of a batch; return it, None if it is unreadable."""

@@ -110,8 +110,12 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     @property
     def holds_any(self) -> bool:
         """Whether the rank holds any block of the prompt; predicted blocks do not count."""
-        fastest, *slower = self.held.tier_blocks
-        return fastest > self.predicted_blocks or any(slower)
+        blocks = self.held.tier_blocks
+        return blocks[0] > self.predicted_blocks or any(blocks[1:])
+
+    def is_held_on(self, rank: int) -> bool:
+        """Return whether the rank holds any block of the prompt."""
+        return (rank == self.rank and self.holds_any) or rank in self.other_ranks
 
     @property
     def rank_usable_tokens(self) -> Mapping[int, int]:

@@ -11,16 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .figures import BLOCK_SIZE, N_BESIDE_TIERS, RANK
 from .index import BlockIndex, RankMatcher
 from .match import PrefixMatch, RankLayout, RankMatch
-from .match_columns import (
-    BLOCK_SIZE,
-    N_BESIDE_TIERS,
-    RANK,
-    MatchColumns,
-    MatchedRank,
-    SparseMatches,
-)
+from .match_columns import MatchColumns, MatchedRank, SparseMatches
 from .prefix import Prefix
 
 _NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})
@@ -91,6 +85,7 @@ class MatchPlan:
             self._nothing[2 * len(tiers) + RANK, rows[endpoint]] = planned.rank
             self._nothing[2 * len(tiers) + BLOCK_SIZE, rows[endpoint]] = planned.block_size
             self._lowest.setdefault((planned.block_size, planned.rank), []).append(endpoint)
+        self._has_ranks = any(planned.rank for planned in ranks)
         self._is_known: NDArray[np.bool_] | None = None
         if len(lowest) < len(rows):
             self._is_known = np.array([name in lowest for name in rows], np.bool_)
@@ -108,11 +103,17 @@ class MatchPlan:
         for size, matcher in self._matchers.items():
             keys = prefix.keys(size)
             found = matcher.fill(keys, figures, n_tokens=prefix.n_tokens)
-            if found.interleaved or found.shared:
+            if found is not None:
                 sparse.append(found)
             sizes = (len(keys), size)
         columns = MatchColumns(
-            self._tiers, figures, self._is_known, sizes if len(self._matchers) == 1 else None, {}, _NO_RANKS
+            self._tiers,
+            figures,
+            self._is_known,
+            sizes if len(self._matchers) == 1 else None,
+            {},
+            _NO_RANKS,
+            self._has_ranks,
         )
         if sparse:
             _add_sparse(columns, sparse)
@@ -121,7 +122,7 @@ class MatchPlan:
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """Match the prompt as `columns` does, with an object per endpoint; those that hold nothing share one.
 
-        Endpoints with unknown block size are absent. Cost: as `columns`, and 2 us per endpoint that holds something.
+        Endpoints with unknown block size are absent. Cost: as `columns`, and 0.7 us per endpoint that holds something.
         """
         matches: dict[str, PrefixMatch] = {}
         columns = self.columns(prefix)
@@ -132,10 +133,16 @@ class MatchPlan:
         for (size, rank), endpoints in self._lowest.items():
             shared = PrefixMatch(self._tiers, size, len(prefix.keys(size)), nothing, rank)
             matches.update(dict.fromkeys(endpoints, shared))
-        rows: list[int] = np.flatnonzero(columns.figures[:n_tiers].any(axis=0)).tolist()
-        rows += columns.other_ranks.keys() - set(rows)
-        for row, match in zip(rows, columns.matches(rows), strict=True):
+        runs, others = columns.interleaved.get, columns.other_ranks.get
+        rows = list(columns.other_ranks)  # some show no block, where the rank that has any can use none
+        for row, match in zip(rows, columns.matches(rows), strict=True) if rows else ():
             matches[self.endpoints[row]] = match
+        matcher = next(iter(self._matchers.values()))
+        for row, tiers, union, usable, rank, predicted, n_blocks, size in matcher.held(columns.figures):
+            held = RankMatch(tiers, union, usable, runs(row, ()))
+            matches[self.endpoints[row]] = PrefixMatch(
+                self._tiers, size, n_blocks, held, rank, others(row, {}), predicted
+            )
         return matches
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from . import _native
 from .columns import HolderColumns
+from .figures import Figures, HeldColumn
 from .index import HolderId, IndexStatistics
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
 from .match import PresenceRun
-from .match_columns import Figures, MatchedRank, SparseMatches
+from .match_columns import MatchedRank, SparseMatches
 
 _ITEMS_AT_ONCE = 4096
 
@@ -25,9 +26,14 @@ class NativeMatcher:
     layouts: _native.Layouts
     block_size: int
 
-    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches | None:
         """See `RankMatcher.fill`. One pass, without the GIL."""
-        return SparseMatches(*self.index.match_into(keys, self.layouts, n_tokens, self.block_size, figures))
+        found = self.index.match_into(keys, self.layouts, n_tokens, self.block_size, figures)
+        return None if found is None else SparseMatches(*found)
+
+    def held(self, figures: Figures) -> list[HeldColumn]:
+        """See `RankMatcher.held`."""
+        return _native.held_columns(figures)
 
 
 class NativeIndex(_native.Index):

@@ -12,8 +12,10 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..events._native import Inbox
 from ..events.model import BlockStored, EngineHash, Event, MediumName
 from ..events.native_batch import NativeBatch
+from ..events.runs import Run
 from . import _native
 from .groups import LEARNED_GROUP
 from .hash_table import HashColumns, HashTable, Known
@@ -37,6 +39,9 @@ class _Kind(NamedTuple):
 
 _NATIVE_PIECE = 8192
 """Blocks and events that the core applies in one step, about a millisecond."""
+
+_RUN = 2048
+"""Blocks and messages after which a run ends, a fifth of a turn."""
 
 _MAX_ROUTES = 64
 """Routes kept; the core searches them for each event. Engines need one per tier and group, others may send any medium."""
@@ -102,7 +107,7 @@ class NativeLedger(RankLedger):
         if not isinstance(batch, NativeBatch):
             yield from super().steps(batch)
             return
-        position = 0
+        position = batch.n_applied
         while True:
             if self._core.n_expected() > _EXPECTED_SLACK:
                 yield from self._tidy_expected()
@@ -119,6 +124,16 @@ class NativeLedger(RankLedger):
             position += 1
             if isinstance(event, BlockStored):
                 self._route_like(event)
+
+    def run(self, inbox: Inbox, seq: int) -> Run | None:
+        """See `RankLedger.run`. It is the same as `steps` for each message."""
+        if self._core.n_expected() > _EXPECTED_SLACK:
+            return None
+        self._renew_routes()
+        n_evicted, n_unknown, fields = self._core.run(inbox, seq, _RUN)
+        self.counters.evicted += n_evicted
+        self.counters.unknown_removals += n_unknown
+        return Run(*fields)
 
     def reset(self) -> None:
         """See `RankLedger.reset`."""

@@ -9,18 +9,10 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 
 from .columns import HolderColumns
+from .figures import BLOCK_SIZE, N_BESIDE_TIERS, N_BLOCKS, RANK, USABLE, Figures, HeldColumn, held_columns
 from .index import MAX_SURPLUS_EVICTED, HolderId, IndexStatistics
 from .match import PresenceRun, RankMatch, measure
-from .match_columns import (
-    BLOCK_SIZE,
-    N_BESIDE_TIERS,
-    N_BLOCKS,
-    RANK,
-    USABLE,
-    Figures,
-    MatchedRank,
-    SparseMatches,
-)
+from .match_columns import MatchedRank, Runs, SparseMatches
 
 
 @dataclass(slots=True)
@@ -216,10 +208,10 @@ class ReferenceMatcher:
     ranks: tuple[MatchedRank, ...]
     block_size: int
 
-    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches | None:
         """See `RankMatcher.fill`."""
         presence = self.index.runs(keys)
-        found = SparseMatches([], b"")
+        interleaved: list[tuple[int, int, Runs]] = []
         shared = array("i")
         lines = figures[len(figures) - N_BESIDE_TIERS :]
         for row, number, layout, is_first, shares_row in self.ranks:
@@ -238,8 +230,12 @@ class ReferenceMatcher:
                     continue
             self._put(figures, row, number, match, len(keys))
             if match.interleaved:
-                found.interleaved.append((row, number, match.interleaved))
-        return found._replace(shared=shared.tobytes())
+                interleaved.append((row, number, match.interleaved))
+        return SparseMatches(interleaved, shared.tobytes()) if interleaved or shared else None
+
+    def held(self, figures: Figures) -> list[HeldColumn]:
+        """See `RankMatcher.held`."""
+        return held_columns(figures)
 
     def _put(self, figures: Figures, row: int, number: int, match: RankMatch, n_blocks: int) -> None:
         spare = (0,) * ((len(figures) - N_BESIDE_TIERS) // 2 - len(match.tier_blocks))

@@ -68,9 +68,10 @@ def only_if_cached(headers: Mapping[str, str]) -> bool:
 
 def traceparent(headers: Mapping[str, str]) -> str:
     """Return the W3C trace context of the request, empty if it is missing or malformed."""
-    value = headers.get("traceparent", "")
-    return value if _TRACEPARENT.fullmatch(value) else ""
+    value = headers.get("traceparent")
+    return value if value is not None and _TRACEPARENT.fullmatch(value) else ""
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, str]) -> str:
-    return (headers.get(names[0]) or headers.get(names[1]) or "")[:MAX_ID_CHARS]
+    value = headers.get(names[0]) or headers.get(names[1])
+    return value[:MAX_ID_CHARS] if value else ""

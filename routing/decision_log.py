@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client.metrics_core import Metric
 
 from ..fleet.audit import Audited
@@ -14,22 +14,18 @@ from ..fleet.families import gauge
 from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS
 
-DECISION_BYTES, SCORER_BYTES, DROP_BYTES = 4800, 250, 250
+DECISION_BYTES, SCORER_BYTES, DROP_BYTES = 3900, 250, 250
 """Upper bounds of the memory of a decision without its model's name and its columns, of the inputs of a scorer without their numbers, and of
 a dropped candidate with a reason that its filter keeps. A test measures them."""
 
 CHAR_BYTES = 4
 """Largest memory of a character."""
 
-PARTS_BYTES, PART_BYTES = 500, 96
-"""Upper bounds of the memory of an endpoint's runs whose tiers alternate or its further ranks, and of each of these."""
-
 NUMBER_STEP = 64
 """Step between decision numbers of one process, so that the numbers of 64 workers all differ."""
 
 
-@dataclass(slots=True)
-class KeptDecision:
+class KeptDecision(msgspec.Struct, gc=False):
     """One decision on a request.
 
     Attributes:
@@ -80,10 +76,10 @@ class DecisionLog:
         number = int(at * 1e6) // NUMBER_STEP * NUMBER_STEP + self._worker
         self._last_number = max(number, self._last_number + NUMBER_STEP)
         decision = decision.lasting()
-        kept = KeptDecision(self._last_number, request_id, at, decision, size_bytes(decision))
+        n_bytes = size_bytes(decision)
+        kept = self._by_id[request_id] = KeptDecision(self._last_number, request_id, at, decision, n_bytes)
         self._kept.append(kept)
-        self._by_id[request_id] = kept
-        self.size_bytes += kept.size_bytes
+        self.size_bytes += n_bytes
         while len(self._kept) > self._max_count or (
             self.size_bytes > self._max_bytes and len(self._kept) > 1
         ):
@@ -131,17 +127,8 @@ class DecisionLog:
 
 def size_bytes(decision: Decision) -> int:
     """Return an upper bound of the memory of a lasting decision, without what it shares with others. Cost: O(scorers)."""
-    prefix = decision.table.prefix
-    n_rows, n_parts = prefix.n_parts if prefix is not None else (0, 0)
-    return (
-        DECISION_BYTES
-        + len(decision.model) * CHAR_BYTES
-        + decision.n_bytes
-        + len(decision.scorers) * SCORER_BYTES
-        + decision.n_dropped * DROP_BYTES
-        + n_rows * PARTS_BYTES
-        + n_parts * PART_BYTES
-    )
+    n_bytes = DECISION_BYTES + len(decision.model) * CHAR_BYTES + decision.n_bytes
+    return n_bytes + len(decision.scorers) * SCORER_BYTES + decision.n_dropped * DROP_BYTES
 
 
 def decision_families(log: DecisionLog) -> Iterator[Metric]:

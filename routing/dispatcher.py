@@ -50,9 +50,10 @@ class Dispatcher:
         """
         best = decision.best
         prediction = self._fleet.routed(best, prefix, now=view.now)
-        self._records.count_faults(profile.picked(view, decision))
-        headers, faults = profile.response_headers(decision)
-        self._records.count_faults(faults)
+        faults = profile.picked(view, decision)
+        headers, more_faults = profile.response_headers(decision)
+        if faults or more_faults:
+            self._records.count_faults(faults + more_faults)
         return Route(
             self._addresses(decision),
             decision,

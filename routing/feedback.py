@@ -54,7 +54,7 @@ class Feedback:
     def _audit(self, route: Route, completion: Completion) -> None:
         """Audit a request if the engine counted what it reused, and the response is the picked endpoint's."""
         usage = completion.response.usage
-        if not completion.was_computed or not isinstance(usage, Usage):
+        if not isinstance(usage, Usage) or not completion.was_computed:
             return
         if usage.prompt_tokens is None or usage.cached_tokens is None:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from http import HTTPStatus
 
 import msgspec
@@ -43,7 +43,7 @@ class UsageGap(StrEnum):
     """The body should be JSON and is not."""
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """The end of a request; `value` is the word in metrics.
 
     ROUTED: the request was routed, and the gateway does not send its response to the picker.

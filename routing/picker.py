@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ..fleet.fleet import Fleet
@@ -99,8 +100,8 @@ class Picker(Router):
         if refusal is not None:
             return Known(self.records.counted(refusal, started))
         read = self._bodies.read(request)
-        result = read.then(lambda known: self._read(request, origin, known))
-        return result.map(lambda known: self.records.counted(known, started))
+        result = read.then(partial(self._read, request, origin))
+        return result.map(partial(self.records.counted, started=started))
 
     def decide(self, *, model: str, prefix: Prefix | None, prompt: Prompt | None = None) -> Decision | None:
         """Score all endpoints without routing anything; None if there is no endpoint.
@@ -120,9 +121,7 @@ class Picker(Router):
             return Known(read)
         if read.parsed is None:
             return Known(self._routed(request, origin, read, read.unread))
-        return self.pipeline.tokenize(read.parsed).map(
-            lambda prompt: self._routed(request, origin, read, prompt)
-        )
+        return self.pipeline.tokenize(read.parsed).map(partial(self._routed, request, origin, read))
 
     def _routed(
         self, request: RoutingRequest, origin: Origin, read: ReadRequest, prompt: Prompt | None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from .core.candidates import Candidates
-from .core.columns import unknown_as_zero
 from .core.model import RequestView
+from .core.operations import rate_by_free_part
 from .core.params import NoParams
 from .core.ratings import KV_UTILIZATION, Ratings
 from .core.registry import Registry
@@ -22,7 +20,7 @@ class KVCacheUtilizationScorer:
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is the scraped utilization, 0 to 1."""
-        return Ratings(unknown_as_zero(np.minimum(1.0, 1.0 - candidates.kv_utilization)), KV_UTILIZATION)
+        return Ratings(rate_by_free_part(candidates.kv_utilization), KV_UTILIZATION)
 
 
 def register(registry: Registry) -> None:

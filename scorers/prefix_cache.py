@@ -10,6 +10,7 @@ from msgspec import Meta
 from .core.candidates import Candidates
 from .core.columns import FloatArray
 from .core.model import RequestView
+from .core.operations import rate_by_share
 from .core.params import BuildContext, PluginParams
 from .core.prefix_source import ApproxProducer, PrefixSource
 from .core.ratings import Inputs, Ratings
@@ -74,10 +75,10 @@ class PrefixCacheScorer:
         if prefix is None:
             return Ratings(np.zeros(len(candidates)), self._inputs)
         blocks = self._source.blocks(prefix)
-        score = prefix.share(blocks)
-        if self._length_weight:
-            length = np.minimum(1.0, blocks * prefix.block_size / self._length_scale)
-            score = self._length_weight * length * length + (1 - self._length_weight) * score
+        if not self._length_weight:
+            return Ratings(rate_by_share(blocks, prefix.n_blocks, candidates.credit), self._inputs)
+        length = np.minimum(1.0, blocks * prefix.block_size / self._length_scale)
+        score = self._length_weight * length * length + (1 - self._length_weight) * prefix.share(blocks)
         return Ratings(np.maximum(0.0, np.minimum(1.0, candidates.credit * score)), self._inputs)
 
     def _blocks(self, candidates: Candidates) -> FloatArray:

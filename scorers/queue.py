@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .core.candidates import Candidates
-from .core.columns import rate_by_load
 from .core.model import RequestView
+from .core.operations import rate_by_load
 from .core.params import NoParams
 from .core.ratings import WAITING, Ratings
 from .core.registry import Registry

@@ -129,7 +129,7 @@ class ChatPrompt(msgspec.Struct, frozen=True, gc=False):
     messages: tuple[Message, ...]
     tools: object = None
     documents: object = None
-    variables: Mapping[str, object] | None = None
+    variables: Mapping[str, object] = {}
     template: str | None = None
     template_as_variable: bool = False
     add_generation_prompt: bool = True

@@ -12,7 +12,8 @@ import msgspec
 from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
 from .chats.template_process import TemplateProcess
-from .chats.time_bound import INLINE_RENDER_S, render_limit
+from .chats.time_bound import INLINE_RENDER_S, render_limit_s
+from .encoding.byte_form import MAX_BYTES
 from .encoding.encoding_pool import EncodingPool
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
@@ -62,13 +63,13 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
         return recovered(_ENCODE_ERRORS, _not_encoded, self._encoded, pool)
 
     def _encoded(self, pool: EncodingPool) -> Eventual[TokenPrompt | NoPrompt]:
-        (text, adds), *others = texts_of(self.prompt)
-        if self.prompt.truncation is None:
-            self.encoder.check_fits(text)
-        if others:
+        prompt = self.prompt
+        if prompt.truncation is None:
+            self.encoder.check_fits(prompt.text)
+        if (prompt.fork is not None or prompt.truncation is not None) and len(texts_of(prompt)) > 1:
             return Later(self._all_encoded(pool))
-        tokens = pool.tokens(self.encoder, text, add_special_tokens=adds)
-        return tokens.map(lambda ids: prompt_of(self.prompt, (ids,)))
+        tokens = pool.tokens(self.encoder, prompt.text, add_special_tokens=prompt.add_special_tokens)
+        return tokens.map(lambda ids: prompt_of(prompt, (ids,)))
 
     async def _all_encoded(self, pool: EncodingPool) -> TokenPrompt | NoPrompt:
         async def encoded(text: str, *, adds: bool) -> array[int]:
@@ -188,11 +189,13 @@ class PromptPipeline:
             return self._rendered(request.prompt)
         if request.is_heavy:
             return None
+        before = render_limit_s.set(INLINE_RENDER_S)
         try:
-            with render_limit(INLINE_RENDER_S):
-                return self._rendered(request.prompt)
+            return self._rendered(request.prompt)
         except RenderTimeoutError:
             return None
+        finally:
+            render_limit_s.reset(before)
 
     async def _rendered_in_thread(
         self, request: ParsedRequest
@@ -215,25 +218,22 @@ class PromptPipeline:
     def _ids(
         self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
     ) -> Eventual[TokenPrompt | NoPrompt]:
-        prompt = known.prompt if isinstance(known, _Encoding) else known
-        if self._remote is not None and self._remote.may_help(prompt):
-            return Later(self._with_remote(self._remote, request, known))
-        return self._own_ids(known)
-
-    def _own_ids(self, known: TokenPrompt | NoPrompt | _Encoding) -> Eventual[TokenPrompt | NoPrompt]:
+        remote = self._remote
+        if remote is not None and remote.may_help(known.prompt if isinstance(known, _Encoding) else known):
+            return Later(self._with_remote(remote, request, known))
         return known.tokens(self._pool) if isinstance(known, _Encoding) else Known(known)
 
     async def _with_remote(
         self, remote: RemoteTokenizer, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
     ) -> TokenPrompt | NoPrompt:
         async def own() -> TokenPrompt | NoPrompt:
-            return await self._own_ids(known)
+            return await known.tokens(self._pool) if isinstance(known, _Encoding) else known
 
         remote_ids, own_ids = await asyncio.gather(remote.tokenize(request), own())
         return remote_ids or own_ids
 
     def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding | _Foreign:
-        if isinstance(prompt, NoPrompt | TokenPrompt):
+        if isinstance(prompt, (NoPrompt, TokenPrompt)):  # a union of types would be made anew each time
             return prompt
         if self.own_renderer is not None and (self.own_renderer.texts or isinstance(prompt, ChatPrompt)):
             return NoPrompt(NoPrefixReason.OWN_RENDERER, str(self.own_renderer))
@@ -250,9 +250,10 @@ class PromptPipeline:
         if tokenizer.chat is None:
             return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
         try:
-            foreign = tokenizer.chat.foreign(prompt)
-            if foreign is not None and process is not None:
-                return _Foreign(process, tokenizer.segments, foreign)
+            if process is not None and prompt.template is not None:
+                foreign = tokenizer.chat.foreign(prompt)
+                if foreign is not None:
+                    return _Foreign(process, tokenizer.segments, foreign)
             return _Encoding(tokenizer.segments, tokenizer.chat.render(prompt))
         except RenderTimeoutError:
             raise
@@ -274,13 +275,13 @@ class PromptPipeline:
             cut=known.cut if known else None,
             reason=missing.reason if missing else None,
             detail=missing.detail if missing else "",
-            unencoded=source if isinstance(source, TextPrompt | ChatPrompt) else None,
+            unencoded=source if isinstance(source, (TextPrompt, ChatPrompt)) else None,
         )
 
     def _is_too_long(self, request: ParsedRequest, missing: NoPrompt) -> bool:
         """Return whether the bytes of a prompt without ids are too many to make keys of them."""
         n_bytes = len(request.raw.body) if request.raw is not None else 0
-        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > self._pool.max_chars
+        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > min(self._pool.max_chars, MAX_BYTES)
 
     def _lora(self, model: str) -> str | None:
         """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""

@@ -115,7 +115,7 @@ def _agreed(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _fast(deployment: Deployment) -> Iterator[Finding]:
-    core = deployment.fleet.atlas.core_name if deployment.fleet is not None else "native"
+    core = deployment.fleet.atlas.core.name if deployment.fleet is not None else "native"
     if core == "native":
         yield Finding(State.OK, "the index runs in C++")
     else:

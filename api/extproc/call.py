@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from ...routing.router import Overload, Refusal, RefusalCode, RoutingRequest, RoutingResult
-from ...tokenization.eventual import Later, recovered
+from ...tokenization.eventual import Known, Later
 from ..errors import ExtProcError, place_of
 from ..http2.call import Responder
-from . import body_frame
-from . import ext_proc_pb2 as pb
 from .machine import ExtProcMachine
+from .messages import read_message
 from .replies import LongReply, Replies
 from .stream import Step, StreamContext
 
@@ -26,9 +23,6 @@ if TYPE_CHECKING:
     from ..http2._native import Passage
 
 _log = logging.getLogger(__name__)
-
-MAX_MESSAGE_OVERHEAD_BYTES = 1024 * 1024
-"""Budget for headers and metadata around a body, so that the body limit is reached before gRPC's message limit."""
 
 SENT_AT_ONCE_BYTES = 256 * 1024
 """Piece of a long reply that is sent at once, in a fraction of a millisecond."""
@@ -55,7 +49,7 @@ class ExtProcCall:
         self._machine = ExtProcMachine(context.options, self._revoked)
         self._task: asyncio.Task[None] | None = None
         """Routes the request, or sends a long reply; messages wait for its end."""
-        self._waiting: deque[bytes | None] = deque()
+        self._waiting: list[bytes | None] = []
         self._n_waiting_bytes = 0
         self._is_over = False
 
@@ -63,10 +57,19 @@ class ExtProcCall:
         """See `Call`."""
         if self._is_over:
             return
-        if self._task is None:
-            self._take(message)
-        else:
+        if self._task is not None:
             self._wait_with(message)
+            return
+        try:
+            step = self._machine.receive(read_message(message), now=time.monotonic())
+        except ExtProcError as error:
+            self._context.reports.on_error(error.reason)
+            self._end(error.grpc_status, str(error))
+            return
+        if step.route is None:
+            self._act(step)
+        else:
+            self._route(step.route)
 
     def ended(self) -> None:
         """See `Call`."""
@@ -98,41 +101,30 @@ class ExtProcCall:
         if step.route is not None:
             self._route(step.route)
 
-    def _take(self, message: bytes) -> None:
-        try:
-            parsed, body = _parse(message)
-            step = self._machine.receive(parsed, n_bytes=len(message), now=time.monotonic(), body=body)
-        except ExtProcError as error:
-            self._context.reports.on_error(error.reason)
-            self._end(error.grpc_status, str(error))
-            return
-        if step.route is None:
-            self._act(step)
-        else:
-            self._route(step.route)
-
     def _route(self, request: RoutingRequest) -> None:
-        # A fault in one request must cost that request alone.
-        result = recovered(
-            Exception, lambda error: self._failed(error, request), self._context.router.route, request
-        )
-        if isinstance(result, Later):
-            self._begin(self._wait(result))
-        else:
+        try:
+            result = self._context.router.route(request)
+        except Exception as error:  # noqa: BLE001 - a fault in one request must cost that request alone
+            result = Known(self._failed(error, request))
+        if isinstance(result, Known):
             self._act(self._machine.routed(result.value, now=time.monotonic()))
+        else:
+            self._begin(self._wait(result, request))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self._responder.pause_reading()
         self._task = asyncio.get_running_loop().create_task(work)
 
-    async def _wait(self, result: Later[RoutingResult]) -> None:
+    async def _wait(self, later: Later[RoutingResult], request: RoutingRequest) -> None:
         # Nothing may wait between the decision and its step: a stream cancelled there would lose the decision.
         try:
-            step = self._machine.routed(await result, now=time.monotonic())
+            result = await later
         except asyncio.CancelledError:
             self._close()
             raise
-        self._go_on(step)
+        except Exception as error:  # noqa: BLE001 - as above
+            result = self._failed(error, request)
+        self._go_on(self._machine.routed(result, now=time.monotonic()))
 
     async def _send_long(self, reply: LongReply, others: Replies) -> None:
         intake = self._context.options.intake
@@ -161,7 +153,7 @@ class ExtProcCall:
         self._task = None
         self._responder.resume_reading()
         self._act(step)
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = self._waiting, []
         self._n_waiting_bytes = 0
         for message in waiting:
             if message is None:
@@ -216,23 +208,3 @@ class ExtProcCall:
             type(error).__name__, request.request_id, place_of(error),
         )  # fmt: skip
         return _ROUTER_FAILED
-
-
-def _parse(message: bytes) -> tuple[pb.ProcessingRequest, bytes | None]:
-    """Return the decoded message, and the body of a long one, which is no more in the message."""
-    body = None
-    n_bytes = len(message)
-    if n_bytes > MAX_MESSAGE_OVERHEAD_BYTES:
-        parts = body_frame.split(message, MAX_MESSAGE_OVERHEAD_BYTES)
-        if parts is None:
-            raise ExtProcError(
-                "too_large",
-                f"message of {n_bytes} bytes has more than {MAX_MESSAGE_OVERHEAD_BYTES} bytes beside a body",
-            )
-        message, body = parts
-    try:
-        return pb.ProcessingRequest.FromString(message), body
-    except DecodeError as error:
-        raise ExtProcError(
-            "not_protobuf", f"message of {n_bytes} bytes is not an ext-proc ProcessingRequest"
-        ) from error

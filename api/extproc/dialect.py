@@ -13,6 +13,7 @@ from ...routing.control_headers import CONTROL_HEADERS, DESTINATION_HEADER
 from ...routing.router import Refusal, RefusalCode
 from . import ext_proc_pb2 as pb
 from .headers import field
+from .messages import Message
 from .replies import HeaderFields
 
 _SUBSET_NAMESPACE = "envoy.lb.subset_hint"
@@ -37,11 +38,11 @@ class Dialect(Protocol):
         """Return the addresses that the gateway allows; None if it names no subset. The empty set allows no endpoint."""
         ...
 
-    def request_fields(self, headers: pb.HeaderMap, body: bytes, *, rewritten: bool) -> HeaderFields:
+    def request_fields(self, headers: Message, body: bytes, *, rewritten: bool) -> HeaderFields:
         """Return headers to set, beside the destination, on a request that is forwarded with `body`."""
         ...
 
-    def response_fields(self, headers: pb.HeaderMap) -> HeaderFields:
+    def response_fields(self, headers: Message) -> HeaderFields:
         """Return headers to set on a response."""
         ...
 
@@ -73,11 +74,11 @@ class Proposal:
             case _:
                 return None
 
-    def request_fields(self, headers: pb.HeaderMap, body: bytes, *, rewritten: bool) -> HeaderFields:  # noqa: ARG002
+    def request_fields(self, headers: Message, body: bytes, *, rewritten: bool) -> HeaderFields:  # noqa: ARG002
         """Return the length of a changed body. Without it, Envoy answers 500 to a BUFFERED one."""
         return (("content-length", b"%d" % len(body)),) if rewritten else ()
 
-    def response_fields(self, headers: pb.HeaderMap) -> HeaderFields:  # noqa: ARG002
+    def response_fields(self, headers: Message) -> HeaderFields:  # noqa: ARG002
         """Return no headers."""
         return ()
 
@@ -98,13 +99,13 @@ class LlmD:
             return None
         return frozenset(_ip(item.string_value) for item in islice(hint.list_value.values, MAX_SUBSET))
 
-    def request_fields(self, headers: pb.HeaderMap, body: bytes, *, rewritten: bool) -> HeaderFields:  # noqa: ARG002
+    def request_fields(self, headers: Message, body: bytes, *, rewritten: bool) -> HeaderFields:  # noqa: ARG002
         """Return the length of the body, and every header of the request again."""
-        return (("Content-Length", b"%d" % len(body)), *_echo(headers))
+        return (("Content-Length", b"%d" % len(body)), *_echo(headers.header_map()))
 
-    def response_fields(self, headers: pb.HeaderMap) -> HeaderFields:
+    def response_fields(self, headers: Message) -> HeaderFields:
         """Return a marker, and every header of the response again."""
-        return (("x-went-into-resp-headers", b"true"), *_echo(headers))
+        return (("x-went-into-resp-headers", b"true"), *_echo(headers.header_map()))
 
     def refusal(self, refusal: Refusal, *, has_body: bool) -> Refusal:
         """Return an internal error for a request without body, if there are no endpoints."""

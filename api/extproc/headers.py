@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 
 from google.protobuf.struct_pb2 import Struct, Value
 
@@ -13,33 +12,16 @@ from ...routing.control_headers import (
     MAX_ID_CHARS,
     REQUEST_ID_HEADER,
 )
-from . import ext_proc_pb2 as pb
+from .messages import Message
 
 LB_NAMESPACE = "envoy.lb"
 """Dynamic metadata of load balancing: carries the destination out, and the endpoint that served back."""
-
-MAX_HEADERS = 1000
-"""Most headers of one message. Envoy accepts 100 unless it is configured otherwise."""
 
 _ESSENTIAL = CONTROL_HEADERS | {":path", "prefer", "traceparent", REQUEST_ID_HEADER}
 
 _SERVED_KEY = f"{DESTINATION_HEADER}-served"
 _ATTRIBUTES_NAMESPACE = "envoy.filters.http.ext_proc"
 _UPSTREAM_ATTRIBUTE = "upstream.address"
-
-
-def read_headers(headers: pb.HeaderMap) -> dict[str, str]:
-    """Return lower-case name -> value, the last of repeated ones.
-
-    Envoy fills `raw_value`, other peers may fill `value`. Bytes that are not UTF-8 are replaced. A destination from the
-    client is left out: only the picker chooses. Headers after `MAX_HEADERS` are left out too.
-    """
-    read = {
-        header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
-        for header in islice(headers.headers, MAX_HEADERS)
-    }
-    read.pop(DESTINATION_HEADER, None)
-    return read
 
 
 def essential(headers: Mapping[str, str]) -> dict[str, str]:
@@ -51,15 +33,20 @@ def essential(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def read_served(message: pb.ProcessingRequest) -> str | None:
+def read_served(message: Message) -> str | None:
     """Return the address of the endpoint that served the request, None if the gateway does not report it.
 
     Source: by the endpoint picker protocol, the gateway writes it to metadata. Envoy itself does not, but sends the
     upstream's address if `response_attributes` names it.
     """
-    served = field(message.metadata_context.filter_metadata, LB_NAMESPACE, _SERVED_KEY)
+    decoded = message.decoded
+    if decoded is None:
+        return None
+    served = None
+    if message.metadata is not None:
+        served = field(message.metadata.filter_metadata, LB_NAMESPACE, _SERVED_KEY)
     if served is None:
-        served = field(message.attributes, _ATTRIBUTES_NAMESPACE, _UPSTREAM_ATTRIBUTE)
+        served = field(decoded.attributes, _ATTRIBUTES_NAMESPACE, _UPSTREAM_ATTRIBUTE)
     return served.string_value[:MAX_ID_CHARS] or None if served is not None else None
 
 

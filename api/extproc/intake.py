@@ -84,8 +84,13 @@ class Intake:
             is_large: whether they belong to a large body or a response.
             asking: the share that holds them, None outside of ext-proc streams.
         """
-        if not self._fits(n_bytes, is_large=is_large) and not self._make_room(
-            Overload.HELD_BYTES, asking, n_bytes, lambda: self._fits(n_bytes, is_large=is_large)
+        fits_everybody = self.n_bytes + n_bytes <= self._max_bytes - self.n_spare_bytes
+        if (
+            not fits_everybody
+            and not self._fits(n_bytes, is_large=is_large)
+            and not self._make_room(
+                Overload.HELD_BYTES, asking, n_bytes, lambda: self._fits(n_bytes, is_large=is_large)
+            )
         ):
             return False
         self.n_bytes += n_bytes

@@ -16,7 +16,7 @@ anything of its body has come, and the rest passes through as it comes. The resp
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ...routing.router import ModelRewrite, Overload, Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from .intake import OnRevoked
+from .messages import Message
 from .replies import Replies
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase
@@ -33,7 +34,7 @@ from .stream import Step, StreamOptions
 if TYPE_CHECKING:
     from ..http2._native import Passage
 
-_MODES = {FULL_DUPLEX_STREAMED: Mode.DUPLEX, pb.ProcessingMode.BUFFERED: Mode.BUFFERED}
+_MODES: dict[int, Mode] = {FULL_DUPLEX_STREAMED: Mode.DUPLEX, pb.ProcessingMode.BUFFERED: Mode.BUFFERED}
 
 
 class ExtProcMachine:
@@ -54,44 +55,35 @@ class ExtProcMachine:
         self._routed_at: float | None = None
         self._is_complete = False
 
-    def receive(
-        self, message: pb.ProcessingRequest, *, n_bytes: int, now: float, body: bytes | None = None
-    ) -> Step:
-        """Return the actions after the next message.
+    def receive(self, message: Message, *, now: float) -> Step:
+        """Return the actions after the next message, at `now` in monotonic seconds.
 
-        Args:
-            message: as decoded.
-            n_bytes: its length as received.
-            now: monotonic seconds.
-            body: the body that the message had; None if it is still in the message.
         Raises:
             ExtProcError: the message is not allowed here; the stream cannot continue.
         """
         if not self._is_configured:
             self._configure(message)
-        kind = message.WhichOneof("request")
-        match kind:
+        if message.metadata is not None and message.kind.startswith("request"):
+            self._request.read_metadata(message.metadata)
+        match message.kind:
             case "response_body":
-                return self._response_body(message.response_body, body, now)
+                return self._response_body(message, now)
             case "response_headers":
-                step = self._responded((self._response_headers(message),), now)
-                return step._replace(passes=True) if self._response.can_pass else step
+                replies = (self._response_headers(message),)
+                return (
+                    Step(replies, passes=True) if self._response.can_pass else self._responded(replies, now)
+                )
             case "response_trailers":
                 return self._responded(self._response.trailers(), now)
             case "request_headers":
-                self._request.read_metadata(message)
-                step = self._request.headers(message.request_headers, n_bytes=n_bytes, now=now)
-                return self._requested(step, now)
+                step = self._request.headers(message, now=now)
             case "request_body":
-                self._request.read_metadata(message)
-                return self._requested(self._request.body(message.request_body, body), now)
+                step = self._request.body(message)
             case "request_trailers":
-                self._request.read_metadata(message)
-                return self._request.trailers()
-            case None:
-                raise ExtProcError("out_of_order", "a message without headers, body or trailers")
+                step = self._request.trailers()
             case _:
-                assert_never(kind)
+                raise ExtProcError("out_of_order", "a message without headers, body or trailers")
+        return self._refused(step, now) if step.end else step
 
     def routed(self, result: RoutingResult, *, now: float) -> Step:
         """Return the actions after routing the request of the last step."""
@@ -99,7 +91,7 @@ class ExtProcMachine:
         if isinstance(result, Route):
             rewrite = result.rewrite
             self._route, self._routed_at = _without_body(result, rewrite) if rewrite else result, now
-        return self._requested(step, now)
+        return self._refused(step, now) if step.end else step
 
     def revoked(self, reason: Overload) -> Step:
         """Return the actions of a request that must not wait for more of its body."""
@@ -129,25 +121,24 @@ class ExtProcMachine:
             return msgspec.structs.replace(completion, is_hidden=True)
         return completion
 
-    def _configure(self, message: pb.ProcessingRequest) -> None:
+    def _configure(self, message: Message) -> None:
         """Read the modes from the first message.
 
         Gateways without `protocol_config` are served as DUPLEX: the endpoint picker protocol defines no other mode, and
         reference pickers assume it.
         """
         self._is_configured = True
-        if message.HasField("protocol_config"):
-            config = message.protocol_config
-            self._request.mode = _MODES.get(config.request_body_mode, Mode.HEADERS_ONLY)
-            self._response.mode = config.response_body_mode
+        if message.modes is not None:
+            request_mode, self._response.mode = message.modes
+            self._request.mode = _MODES.get(request_mode, Mode.HEADERS_ONLY)
 
-    def _response_headers(self, message: pb.ProcessingRequest) -> bytes:
+    def _response_headers(self, message: Message) -> bytes:
         counts_tokens = self._route is not None and not self._request.is_bare
         return self._response.headers(message, self._route, counts_tokens=counts_tokens)
 
-    def _response_body(self, message: pb.HttpBody, body: bytes | None, now: float) -> Step:
+    def _response_body(self, message: Message, now: float) -> Step:
         had_content = self._response.has_content
-        return self._shown(self._response.body(message, body, now=now), now, had_content=had_content)
+        return self._shown(self._response.body(message, now=now), now, had_content=had_content)
 
     def _shown(self, replies: Replies, now: float, *, had_content: bool) -> Step:
         """Make a step of the response's body, which reports its first byte."""
@@ -155,12 +146,11 @@ class ExtProcMachine:
         if had_content or self._route is None or not self._response.has_content:
             return step
         is_first_token = self._response.shows_tokens
-        return step._replace(begun=ResponseBegun(self._route, is_first_token, self._response.served))
+        begun = ResponseBegun(self._route, is_first_token, self._response.served)
+        return Step(step.replies, begun=begun, completion=step.completion)
 
-    def _requested(self, step: Step, now: float) -> Step:
-        """Complete a step of the request, which ends the stream only if the request is refused."""
-        if not step.end:
-            return step
+    def _refused(self, step: Step, now: float) -> Step:
+        """Complete a step that ends the request phase and the stream, as only a refusal does."""
         return Step(step.replies, end=True, completion=self._completion(Outcome.REFUSED, now))
 
     def _responded(self, replies: Replies, now: float) -> Step:

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import StateCollector, gauge
 from ...fleet.tallies import Tally, Times
-from ...routing.outcome import Completion, Outcome, Response, Usage, UsageGap
+from ...routing.outcome import Completion, Outcome, Usage, UsageGap
 from .intake import Intake
 from .stream import StreamReports
 
@@ -50,14 +50,15 @@ class StreamMetrics:
 
     def completed(self, completion: Completion) -> None:
         """Count a request that ended."""
-        self._requests.add(completion.outcome.value)
+        self._requests.add(completion.outcome)
         response = completion.response
         if response.status is not None:
             self._responses.add(f"{response.status // 100}xx")
             self._served.add(_served_by(completion))
         if response.time_to_first_byte_s is not None:
             self._first_byte.observe(response.time_to_first_byte_s)
-        self._count_usage(response, has_ended=completion.outcome is Outcome.COMPLETED)
+        if response.usage is not None:
+            self._count_usage(response.usage, has_ended=completion.outcome is Outcome.COMPLETED)
 
     def counted(self, reports: StreamReports) -> StreamReports:
         """Return callbacks that count each event before they call those of `reports`."""
@@ -72,8 +73,8 @@ class StreamMetrics:
 
         return StreamReports(failed, reports.on_begun, completed)
 
-    def _count_usage(self, response: Response, *, has_ended: bool) -> None:
-        match response.usage:
+    def _count_usage(self, usage: Usage | UsageGap, *, has_ended: bool) -> None:
+        match usage:
             case Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output):
                 self._prompt_tokens.add(n=prompt or 0)
                 self._cached_tokens.add(n=cached or 0)

@@ -11,8 +11,9 @@ from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
-from .headers import MAX_HEADERS, essential, read_headers
+from .headers import essential
 from .intake import Share
+from .messages import MAX_HEADERS, NO_MESSAGE, Message
 from .replies import NO_EDITS, HeaderEdits, Replies
 from .stream import Step, StreamOptions
 
@@ -45,10 +46,13 @@ class _ReplyForm(Enum):
     TRAILERS = auto()
 
 
+# Reading a member from its enum takes as long as a call, and a request needs twenty.
+_AT_HEADERS, _AT_BODY, _ROUTING, _PASSING, _ENDED = _Phase
+_DUPLEX, _BUFFERED, _HEADERS_ONLY = Mode
+
 FREE_HEADER_BYTES = 4096
 """Headers up to this length count as part of the pending request, longer ones are held bytes too."""
 
-_NO_HEADERS = pb.HeaderMap()
 _NOTHING = Step()
 _HEADERS_UNCHANGED = Step(replies=(replies.REQUEST_HEADERS_UNCHANGED,))
 _BODY_UNCHANGED = Step(replies=(replies.REQUEST_BODY_UNCHANGED,))
@@ -69,12 +73,12 @@ class RequestPhase:
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
-        self.mode = Mode.DUPLEX
+        self.mode: Mode = _DUPLEX
         self.request_id = ""
         self.is_bare = False
         self._options, self._share = options, share
-        self._phase = _Phase.HEADERS
-        self._header_map = _NO_HEADERS
+        self._phase = _AT_HEADERS
+        self._headers_message = NO_MESSAGE
         self._headers: dict[str, str] = {}
         self._edits = NO_EDITS
         self._subset: frozenset[str] | None = None
@@ -84,44 +88,38 @@ class RequestPhase:
         self._is_whole = True
         self._overload: Overload | None = None
 
-    def read_metadata(self, message: pb.ProcessingRequest) -> None:
+    def read_metadata(self, metadata: pb.Metadata) -> None:
         """Read the subset hint, which may come with any message of the request; the last one counts."""
-        if message.HasField("metadata_context"):
-            subset = self._options.dialect.subset(message.metadata_context)
-            self._subset = self._subset if subset is None else subset
+        subset = self._options.dialect.subset(metadata)
+        self._subset = self._subset if subset is None else subset
 
-    def headers(self, message: pb.HttpHeaders, *, n_bytes: int, now: float) -> Step:
-        """Return the actions after the headers.
-
-        Args:
-            message: with the headers.
-            n_bytes: length of the message as received.
-            now: monotonic seconds.
-        """
-        if self._phase is not _Phase.HEADERS:
+    def headers(self, message: Message, *, now: float) -> Step:
+        """Return the actions after the headers, at `now` in monotonic seconds."""
+        if self._phase is not _AT_HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
-        self._phase = _Phase.BODY
+        self._phase = _AT_BODY
         self.is_bare = message.end_of_stream
-        if len(message.headers.headers) > MAX_HEADERS:
+        if message.n_headers > MAX_HEADERS:
             return self.routed(TOO_MANY_HEADERS)
-        self._take_headers(message.headers)
+        self._take_headers(message)
         if self.is_bare:
             return self._ask(_ReplyForm.HEADERS)
-        if self.mode is Mode.HEADERS_ONLY:
+        if self.mode is _HEADERS_ONLY:
             return self._ask(_ReplyForm.HEADERS, is_whole=False)
-        return self._await_body(n_bytes, now)
+        return self._await_body(message.n_bytes, now)
 
-    def body(self, message: pb.HttpBody, body: bytes | None = None) -> Step:
-        """Return the actions after a piece of the body; `body` is None if it is still in the message."""
-        body = message.body if body is None else body  # each access copies
-        if self._phase is _Phase.PASSING:
+    def body(self, message: Message) -> Step:
+        """Return the actions after a piece of the body."""
+        body = message.body
+        if self._phase is _PASSING:
             return self._pass(body, end_of_stream=message.end_of_stream)
-        self._expect_body("request_body")
+        if self._phase is not _AT_BODY:
+            raise self._not_expected("request_body")
         if len(self._collected) + len(body) > self._options.max_body_bytes:
             return self._too_long()
         if body:
             self._collect(body)
-        if self.mode is Mode.BUFFERED:
+        if self.mode is _BUFFERED:
             self._admit()
             return self._ask(_ReplyForm.BODY)
         if message.end_of_stream or self._overload is not None:
@@ -130,18 +128,17 @@ class RequestPhase:
 
     def trailers(self) -> Step:
         """Return the actions after the trailers."""
-        if self._phase is _Phase.PASSING or (self._phase is _Phase.ENDED and self.mode is not Mode.DUPLEX):
-            self._phase = _Phase.ENDED
+        if self._phase is _PASSING or (self._phase is _ENDED and self.mode is not _DUPLEX):
+            self._phase = _ENDED
             return _TRAILERS_UNCHANGED
-        self._expect_body("request_trailers")
-        return self._ask(
-            _ReplyForm.TRAILERS if self.mode is Mode.BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS
-        )
+        if self._phase is not _AT_BODY:
+            raise self._not_expected("request_trailers")
+        return self._ask(_ReplyForm.TRAILERS if self.mode is _BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS)
 
     def revoked(self, overload: Overload) -> Step:
         """Return the actions after the intake needs the room, or the body took too long."""
         self._overload = overload
-        if self.mode is not Mode.BUFFERED:
+        if self.mode is not _BUFFERED:
             return self._ask(_ReplyForm.HEADERS_BODY, is_whole=False)
         # The gateway has its reply to the headers, and expects the next one after the body.
         self._shed_headers()
@@ -150,7 +147,7 @@ class RequestPhase:
 
     def routed(self, result: RoutingResult) -> Step:
         """Return the actions after routing the request of the last step."""
-        self._phase = _Phase.ENDED if self._is_whole else _Phase.PASSING
+        self._phase = _ENDED if self._is_whole else _PASSING
         self._share.release()
         if isinstance(result, Refusal):
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
@@ -158,7 +155,7 @@ class RequestPhase:
         else:
             step = Step(replies=self._replies(result))
         self._body = b""
-        self._header_map = _NO_HEADERS
+        self._headers_message = NO_MESSAGE
         return step
 
     @property
@@ -167,11 +164,11 @@ class RequestPhase:
 
         Source: Envoy 1.40 does so if it waited for the reply to a whole body.
         """
-        return self.mode is Mode.BUFFERED and not self.is_bare
+        return self.mode is _BUFFERED and not self.is_bare
 
-    def _take_headers(self, header_map: pb.HeaderMap) -> None:
-        self._header_map = header_map
-        self._headers = headers = read_headers(header_map)
+    def _take_headers(self, message: Message) -> None:
+        self._headers_message = message
+        self._headers = headers = message.headers
         if not CONTROL_HEADERS.isdisjoint(headers):
             self._edits = HeaderEdits(remove=tuple(sorted(CONTROL_HEADERS & headers.keys())))
         self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_ID_CHARS]
@@ -186,18 +183,18 @@ class RequestPhase:
         In BUFFERED the gateway holds the body until it is whole: the request is not pending before. Past a limit, the
         first piece of the body is awaited all the same, since it may name the model.
         """
-        if self.mode is not Mode.BUFFERED:
+        if self.mode is not _BUFFERED:
             self._admit()
         if n_bytes > FREE_HEADER_BYTES and not self._share.hold(n_bytes):
             self._overload = Overload.HELD_BYTES
         if self._overload is not None:
             self._shed_headers()
-        if self.mode is not Mode.BUFFERED or n_bytes > FREE_HEADER_BYTES:
+        if self.mode is not _BUFFERED or n_bytes > FREE_HEADER_BYTES:
             self._share.collect(now=now)
-        return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
+        return _HEADERS_UNCHANGED if self.mode is _BUFFERED else _NOTHING
 
     def _shed_headers(self) -> None:
-        self._header_map, self._headers = _NO_HEADERS, essential(self._headers)
+        self._headers_message, self._headers = NO_MESSAGE, essential(self._headers)
 
     def _admit(self) -> None:
         if self._overload is None and not self._share.admit():
@@ -216,8 +213,8 @@ class RequestPhase:
 
     def _pass(self, body: bytes, *, end_of_stream: bool) -> Step:
         if end_of_stream:
-            self._phase = _Phase.ENDED
-        if self.mode is not Mode.DUPLEX:
+            self._phase = _ENDED
+        if self.mode is not _DUPLEX:
             return _BODY_UNCHANGED
         return Step(replies.request_body_chunks(body, end_of_stream=end_of_stream))
 
@@ -227,18 +224,17 @@ class RequestPhase:
         text = f"request body is larger than {limit} bytes, the limit of this endpoint picker"
         return self.routed(Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text))
 
-    def _expect_body(self, kind: str) -> None:
-        if self._phase is _Phase.HEADERS:
-            raise ExtProcError(
-                "out_of_order",
-                f"{kind} came before request_headers; set processing_mode.request_header_mode to SEND in Envoy's "
-                "ext_proc filter",
-            )
-        if self._phase is not _Phase.BODY:
-            raise ExtProcError("out_of_order", f"{kind} came after the end of the request")
+    def _not_expected(self, kind: str) -> ExtProcError:
+        if self._phase is not _AT_HEADERS:
+            return ExtProcError("out_of_order", f"{kind} came after the end of the request")
+        return ExtProcError(
+            "out_of_order",
+            f"{kind} came before request_headers; set processing_mode.request_header_mode to SEND in Envoy's "
+            "ext_proc filter",
+        )
 
     def _ask(self, form: _ReplyForm, *, is_whole: bool = True) -> Step:
-        self._phase = _Phase.ROUTING
+        self._phase = _ROUTING
         self._share.settle()
         self._form, self._is_whole = form, is_whole
         self._body, self._collected = bytes(self._collected), b""
@@ -262,6 +258,8 @@ class RequestPhase:
             body = new_body = route.rewrite.body
         edits = self._all_edits(body, rewritten=new_body is not None)
         match self._form:
+            case _ReplyForm.BODY:
+                return (replies.destination_on_body(destination, edits, new_body),)
             case _ReplyForm.HEADERS:
                 return (replies.destination_on_headers(destination, edits),)
             case _ReplyForm.HEADERS_BODY:
@@ -274,13 +272,11 @@ class RequestPhase:
                     *chunks,
                     replies.REQUEST_TRAILERS_UNCHANGED,
                 )
-            case _ReplyForm.BODY:
-                return (replies.destination_on_body(destination, edits, new_body),)
             case _ReplyForm.TRAILERS:
                 return (replies.destination_on_trailers(destination),)
 
     def _all_edits(self, body: bytes, *, rewritten: bool) -> HeaderEdits:
         if not body or not self._is_whole:
             return self._edits
-        more = self._options.dialect.request_fields(self._header_map, body, rewritten=rewritten)
+        more = self._options.dialect.request_fields(self._headers_message, body, rewritten=rewritten)
         return HeaderEdits(self._edits.set + more, self._edits.remove) if more else self._edits

@@ -10,8 +10,9 @@ from ...routing.outcome import Response
 from ...routing.router import Route
 from . import ext_proc_pb2 as pb
 from . import replies
-from .headers import read_headers, read_served
+from .headers import read_served
 from .intake import Share
+from .messages import Message
 from .model_name import ModelName
 from .passing import Reading, passage, read_report
 from .replies import Replies
@@ -44,7 +45,7 @@ class ResponsePhase:
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
-        self.mode: pb.ProcessingMode.BodySendMode.ValueType = FULL_DUPLEX_STREAMED
+        self.mode: int = FULL_DUPLEX_STREAMED
         self.has_begun = self.has_ended = False
         self.served: str | None = None
         self._options, self._share = options, share
@@ -70,7 +71,7 @@ class ResponsePhase:
         """Whether any byte of the body was seen."""
         return self._first_byte_at is not None
 
-    def headers(self, message: pb.ProcessingRequest, route: Route | None, *, counts_tokens: bool) -> bytes:
+    def headers(self, message: Message, route: Route | None, *, counts_tokens: bool) -> bytes:
         """Return the reply to the headers.
 
         Args:
@@ -79,25 +80,24 @@ class ResponsePhase:
             counts_tokens: whether engines count tokens of such requests.
         """
         self.has_begun = True
-        self.has_ended = message.response_headers.end_of_stream
+        self.has_ended = message.end_of_stream
         self.served = read_served(message)
-        header_map = message.response_headers.headers
-        headers = read_headers(header_map)
+        headers = message.headers
         status = headers.get(":status", "")
         self._status = int(status) if _STATUS.fullmatch(status) else None
         self._is_event_stream = is_event_stream(headers.get("content-type", ""))
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
-        fields = self._options.dialect.response_fields(header_map)
+        fields = self._options.dialect.response_fields(message)
         if route is not None and route.response_headers:
             fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
         return replies.response_headers_with(fields) if fields else replies.RESPONSE_HEADERS_UNCHANGED
 
-    def body(self, message: pb.HttpBody, body: bytes | None, *, now: float) -> Replies:
-        """Return the replies to a piece of the body; `body` is None if it is still in the message."""
+    def body(self, message: Message, *, now: float) -> Replies:
+        """Return the replies to a piece of the body."""
         self.has_begun = True
         end = self.has_ended = message.end_of_stream
-        body = message.body if body is None else body  # each access copies
+        body = message.body
         if body:
             if self._first_byte_at is None:
                 self._first_byte_at = now
@@ -159,20 +159,19 @@ class ResponsePhase:
             self._collected = bytearray()
 
     def _forwarded(self, body: bytes, *, end: bool, end_of_stream: bool) -> Replies:
+        if self._collected is not None:
+            if not end or self._collected:
+                self._collected += body
+                fits = len(self._collected) <= self._options.max_body_bytes
+                if not end and fits and self._share.hold(len(body)):
+                    return ()
+                body = bytes(self._collected)
+            self._collected = None
         if self._model_name is not None:
-            if len(body) > replies.MAX_AT_ONCE_BYTES and self._collected is None:
+            if len(body) > replies.MAX_AT_ONCE_BYTES:
                 messages = self._restored(self._model_name, body, end=end, end_of_stream=end_of_stream)
                 return (replies.LongReply(len(body), messages),)
             body = self._model_name.restored(body, end=end)
-        if self._collected is not None:
-            if end and not self._collected:
-                self._collected = None
-                return replies.response_body_chunks(body, end_of_stream=end_of_stream)
-            self._collected += body
-            fits = len(self._collected) <= self._options.max_body_bytes
-            if not end and fits and self._share.hold(len(body)):
-                return ()
-            body, self._collected = bytes(self._collected), None
         return replies.response_body_chunks(body, end_of_stream=end_of_stream)
 
     @staticmethod

@@ -19,11 +19,12 @@ from ..http2.metrics import TransportMetrics
 from ..http2.native import has_http2, obstacle
 from ..tls.certificates import Certificates
 from ..tls.mismatches import OnMismatch, ignore
-from .call import MAX_MESSAGE_OVERHEAD_BYTES, ExtProcCall
+from .call import ExtProcCall
 from .grpc_call import call_handlers
 from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
 from .intake import Intake
 from .listener import GrpcListener, reflection
+from .messages import MAX_MESSAGE_OVERHEAD_BYTES
 from .stream import StreamContext, StreamOptions, StreamReports
 
 if TYPE_CHECKING:

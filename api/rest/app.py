@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 from importlib.metadata import version
+from typing import NamedTuple
 
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
-from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from ...configs.listeners import AuthConfig
 from ...configs.networks import parse_network
@@ -20,6 +22,7 @@ from ...routing.observers.observers import Observers
 from ...routing.picker import Picker
 from ...routing.plan.live import LiveConfig
 from .answers import Answers
+from .at_once import AnswersAtOnce
 from .audit import audit_routes
 from .auth import METRICS_PATH, BearerAuth, Tokens
 from .capacity import capacity_routes
@@ -27,7 +30,7 @@ from .config import config_routes
 from .decisions import decision_routes
 from .doctor import doctor_routes
 from .endpoints import endpoint_routes
-from .errors import install_error_handlers
+from .errors import install_error_handlers, unexpected
 from .feed import LiveFeed
 from .hosts import HostNames
 from .index import index_routes
@@ -50,6 +53,18 @@ from .ui import ui_routes
 from .weights import weight_routes
 
 
+class RestApp(NamedTuple):
+    """The application, in two forms.
+
+    Attributes:
+        asgi: serves every call.
+        at_once: answers plain questions before that; see `AnswersAtOnce`.
+    """
+
+    asgi: ASGIApp
+    at_once: AnswersAtOnce
+
+
 def rest_app(
     *,
     picker: Picker,
@@ -63,9 +78,10 @@ def rest_app(
     feed: LiveFeed,
     state: ProcessState,
     reviews: MetricsReviews | None = None,
-) -> FastAPI:
+) -> RestApp:
     """Return the application with every REST route of the process.
 
+    Guards and the door of questions stand before the library, whose own way to a route costs more than a short question.
     Tokens and limits are those of the configuration at the start.
 
     Args:
@@ -95,14 +111,7 @@ def rest_app(
     queries = StandardQueries(picker.fleet, ModelNames(model_names, instances), picker.reader)
     scores = Scores(picker)
     questions = queries.questions | scores.questions
-    app.add_middleware(QuestionDoor, questions=questions, reader=picker.reader, metrics=metrics)
-    # The library handles errors only below its middleware.
-    handlers = {kind: handler for kind, handler in app.exception_handlers.items() if kind is not Exception}
-    app.add_middleware(ExceptionMiddleware, handlers=handlers)
     tokens = Tokens(live.in_force.server.auth)
-    _guard(app, live.in_force, tokens, metrics)
-    if reviews is not None:
-        app.add_middleware(ReviewAuth, reviews=reviews)
     networks = [parse_network(text) for text in live.in_force.rest.register_allow]
     app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
     app.include_router(standard_routes(queries))
@@ -122,23 +131,33 @@ def rest_app(
     app.include_router(ui_routes())
     describe(app, tokens)
     app.include_router(reference_routes(app.openapi))
-    return app
+    door = QuestionDoor(app, questions=questions, reader=picker.reader, metrics=metrics)
+    return _guarded(door, live.in_force, tokens, metrics, reviews)
 
 
-def _guard(app: FastAPI, config: KVAtlasConfig, tokens: Tokens, metrics: RestMetrics) -> None:
-    """Add the middleware that a call passes; the last added comes first."""
+def _guarded(
+    door: QuestionDoor,
+    config: KVAtlasConfig,
+    tokens: Tokens,
+    metrics: RestMetrics,
+    reviews: MetricsReviews | None,
+) -> RestApp:
+    """Return `door` behind its guards; a call passes the last one first."""
     limits, tls = config.rest, config.server.tls
-    app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
-    app.add_middleware(BodyReception, config=limits, metrics=metrics)
-    if tokens:
-        app.add_middleware(BearerAuth, wanted=tokens.wanted, metrics=metrics)
-    app.add_middleware(
-        OpenCalls,
+    calls = CallLimit(door, max_calls=limits.max_pending_requests, metrics=metrics)
+    auth = BearerAuth(
+        BodyReception(calls, config=limits, metrics=metrics), wanted=tokens.wanted, metrics=metrics
+    )
+    opened = OpenCalls(
+        auth,
         wanted=tokens.wanted,
         hosts=HostNames(limits.allowed_hosts, own=(socket.gethostname(),)),
         has_certificates=bool(tls.client_ca_file) and tls.http,
         metrics=metrics,
     )
+    app = opened if reviews is None else ReviewAuth(opened, reviews=reviews)
+    at_once = AnswersAtOnce(door, (opened.admits, auth.admits, calls.admits), max_bytes=limits.max_body_bytes)
+    return RestApp(ServerErrorMiddleware(app, handler=unexpected), at_once)
 
 
 def metrics_app(

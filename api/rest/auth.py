@@ -80,15 +80,23 @@ class BearerAuth:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
-        wanted = self._wanted(scope["method"], scope["path"]) if scope["type"] == "http" else ()
-        if wanted:
-            given = bearer_token(Headers(scope=scope).get("authorization", ""))
-            if given is None or not any(token.admits(given) for token in wanted):
-                self._metrics.refused("unauthorized")
-                refusal = _refusal(wanted[0].setting, is_wrong=given is not None)
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        if refusal is not None:
+            self._metrics.refused("unauthorized")
+        await (refusal or self._app)(scope, receive, send)
+
+    def admits(self, scope: Scope) -> bool:
+        """Return whether a call passes."""
+        return self._refusal(scope) is None
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        wanted = self._wanted(scope["method"], scope["path"])
+        if not wanted:
+            return None
+        given = bearer_token(Headers(scope=scope).get("authorization", ""))
+        if given is not None and any(token.admits(given) for token in wanted):
+            return None
+        return _refusal(wanted[0].setting, is_wrong=given is not None)
 
 
 def bearer_token(header: str) -> bytes | None:

@@ -53,13 +53,27 @@ _RENAMED = {413: "RequestEntityTooLarge", 422: "UnprocessableEntity"}
 """Phrases that differ between versions of Python."""
 
 
+ANSWERED: tuple[type[Exception], ...] = (*_STATUS, RequestValidationError, HTTPException)
+"""Errors of a call, which its caller is told; every other one is a fault of kvatlas."""
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Give every error of `app` the same form."""
-    for kind in _STATUS:
-        app.add_exception_handler(kind, _ours)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
+    for kind in ANSWERED:
+        app.add_exception_handler(kind, _answered)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def answer_to(error: Exception) -> JSONResponse:
+    """Return the response to an error of `ANSWERED`."""
+    match error:
+        case RequestValidationError():
+            return _invalid(error)
+        case HTTPException():
+            return error_response(error.status_code, error.detail, headers=error.headers)
+        case _:
+            status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
+            return error_response(status, str(error))
 
 
 def error_response(
@@ -75,28 +89,22 @@ def _code(status: int) -> str:
     return _RENAMED.get(status) or HTTPStatus(status).phrase.replace(" ", "")
 
 
-async def _ours(_request: Request, error: Exception) -> JSONResponse:
-    status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-    return error_response(status, str(error))
+async def unexpected(request: Request, error: Exception) -> JSONResponse:
+    """Log an error that is a fault of kvatlas, and return its response."""
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "kvatlas failed on this request; its log says more"
+    )
 
 
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _answered(_request: Request, error: Exception) -> JSONResponse:
+    return answer_to(error)
+
+
+def _invalid(error: RequestValidationError) -> JSONResponse:
     """Return the error of an invalid body: its fields, never their values, which may be prompts."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
     fields = [
         {"field": ".".join(map(str, e["loc"][1:])) or "body", "problem": e["msg"]} for e in error.errors()
     ]
     first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the body does not fit"
     return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, first, fields[:20])
-
-
-async def _http(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
-    return error_response(error.status_code, error.detail, headers=error.headers)
-
-
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "kvatlas failed on this request; its log says more"
-    )

@@ -19,7 +19,7 @@ def index_routes(fleet: Fleet) -> APIRouter:
         """Return keys, residencies and memory, and the contents of each tier over all endpoints."""
         stats = fleet.atlas.stats()
         return IndexOut(
-            core=fleet.atlas.core_name,
+            core=fleet.atlas.core.name,
             hash_seed=fleet.atlas.seed,
             block_sizes=sorted(fleet.atlas.block_sizes),
             keys=stats.keys,

@@ -154,6 +154,10 @@ class CallLimit:
         self._app, self._max_calls, self._metrics = app, max_calls, metrics
         self._n_calls = 0
 
+    def admits(self, _scope: Scope) -> bool:
+        """Return whether one more call may be served."""
+        return self._n_calls < self._max_calls
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
         if scope["type"] != "http" or scope["path"] in _UNCOUNTED:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from ...events.tasks import spawn
 from ..acceptor import Acceptor, ConnectionLimits, Opened, listen
 from ..tls.mismatches import OnMismatch, ignore
-from .protocol import ConnectionRules, bounded
+from .protocol import AtOnce, ConnectionRules, bounded, leave
 
 DEFAULT_LIMITS = ConnectionLimits()
 
@@ -56,6 +56,7 @@ class HttpListener:
         on_mismatch: called for each connection whose peer speaks TLS to a listener without.
         limits: of its connections.
         on_refused: called with the reason for each connection that is refused or gives up its place.
+        at_once: see `ConnectionRules`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class HttpListener:
         on_mismatch: OnMismatch = ignore,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         on_refused: Callable[[str], None] = _uncounted,
+        at_once: AtOnce = leave,
     ) -> None:
         self._setting, self._tls = setting, tls
         self._limits, self._on_refused = limits, on_refused
@@ -81,7 +83,7 @@ class HttpListener:
             server_header=False,
         )
         self._config.load()
-        rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch)
+        rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch, at_once)
         self._config.http_protocol_class = bounded(self._config.http_protocol_class, rules)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None

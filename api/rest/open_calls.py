@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +21,13 @@ _OF_PROXIES = ("forwarded", "via", "x-forwarded-", "x-real-ip", "x-envoy-")
 """Headers that proxies add. They prove that a call comes from elsewhere; nothing is read from them."""
 
 _SHOWN_CHARS = 80
+
+
+class _Refusal(NamedTuple):
+    """Why a call is refused, for counters and for its caller."""
+
+    reason: str
+    message: str
 
 
 class OpenCalls:
@@ -52,22 +60,30 @@ class OpenCalls:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self._app)(scope, receive, send)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        self._metrics.refused(refusal.reason)
+        await error_response(403, refusal.message)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> ASGIApp | None:
+    def admits(self, scope: Scope) -> bool:
+        """Return whether a call passes."""
+        return self._refusal(scope) is None
+
+    def _refusal(self, scope: Scope) -> _Refusal | None:
         method, path = scope["method"], scope["path"]
         if path in PROBES or self._wanted(method, path):
             return None
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if host and not self._hosts.has(host):  # no browser leaves it out
-            return self._refused(
+            return _Refusal(
                 "foreign_host",
                 f"the header Host names {host[:_SHOWN_CHARS]!r}, which is not known as a name of kvatlas; "
                 "if it is one, add it to rest.allowedHosts",
             )
         if origin is not None and not self._hosts.is_own_page(origin, host):
-            return self._refused(
+            return _Refusal(
                 "foreign_origin",
                 f"the call comes from a page of another site, {origin[:_SHOWN_CHARS]!r}; "
                 "if that is a name of kvatlas, add it to rest.allowedHosts",
@@ -75,16 +91,12 @@ class OpenCalls:
         if needs_token(method, path, protect_reads=False) and not (
             self._has_certificates or _is_local(scope)
         ):
-            return self._refused(
+            return _Refusal(
                 "not_local",
                 "without a token, changes are accepted only from this machine, not through a proxy: "
                 "set server.auth.bearerTokenFile and send its token, or use kubectl port-forward",
             )
         return None
-
-    def _refused(self, reason: str, message: str) -> ASGIApp:
-        self._metrics.refused(reason)
-        return error_response(403, message)
 
 
 def _is_local(scope: Scope) -> bool:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from starlette.types import ASGIApp, Scope
 
 from ..acceptor import Opened
 from ..tls.mismatches import OnMismatch, is_tls
+
+AtOnce = Callable[[Scope, bytes | bytearray], bytes | None]
+"""Returns the JSON that answers a whole request, from its scope and body; None if the application is to serve it."""
+
+
+def leave(_scope: Scope, _body: bytes | bytearray) -> None:
+    """Leave every request to the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +28,35 @@ class ConnectionRules:
         timeout_s: longest time for the headers of a request, and for taking a response.
         on_late: called when a connection is closed after that time.
         on_mismatch: called for each connection whose peer speaks TLS to a listener without.
+        at_once: answers requests that came as a whole, without a task for each.
     """
 
     timeout_s: float
     on_late: Callable[[], None]
     on_mismatch: OnMismatch
+    at_once: AtOnce = leave
+
+
+_RESPONSE = b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\ncontent-type: application/json\r\n\r\n%b"
 
 
 class _Cycle(Protocol):
     """uvicorn's state of one request and its response."""
 
-    response_complete: bool
+    scope: Scope
+    body: bytearray
     more_body: bool
+    keep_alive: bool
+    waiting_for_100_continue: bool
+    response_started: bool
+    response_complete: bool
+    on_response: Callable[[], None]
+
+
+class _State(Protocol):
+    """uvicorn's state of a server."""
+
+    default_headers: list[tuple[bytes, bytes]]
 
 
 class _Timer:
@@ -64,11 +90,15 @@ class BoundedProtocol(asyncio.Protocol):
     """
 
     rules: ConnectionRules
+    server_state: _State
     opened: Opened
     transport: asyncio.Transport
     cycle: _Cycle | None
     active_at = 0.0
     _is_fresh = True
+    _is_reading = _is_paused = False
+    _held: tuple[_Cycle, ASGIApp] | None = None
+    """A request whose service begins once everything that has come is parsed."""
 
     @property
     def is_waiting(self) -> bool:
@@ -102,21 +132,58 @@ class BoundedProtocol(asyncio.Protocol):
                 self.rules.on_mismatch("tls")
                 self.transport.close()  # uvicorn would log each such connection
                 return
-        if self._has_no_request:
-            self._headers.start()
+        before, self._is_reading = self.cycle, True
         super().data_received(data)
-        if not self._has_no_request:
+        self._is_reading = False
+        if self._has_no_request and self.cycle is before:
+            self._headers.start()
+        else:
             self._headers.stop()
+        if self._held is not None:
+            (cycle, app), self._held = self._held, None
+            if not self._answered(cycle):
+                self._start_asgi_task(cycle, app)
+
+    def _start_asgi_task(self, cycle: _Cycle, app: ASGIApp) -> None:
+        """Begin to serve a request; uvicorn calls this as soon as the headers are there."""
+        if self._is_reading:
+            self._held = cycle, app
+        else:
+            uvicorns: Any = super()
+            uvicorns._start_asgi_task(cycle, app)  # noqa: SLF001 - a method that this one extends
+
+    def _answered(self, cycle: _Cycle) -> bool:
+        """Answer a request at once, in one piece; return whether that was possible."""
+        if cycle.more_body or not cycle.keep_alive or cycle.waiting_for_100_continue or self._is_hindered:
+            return False
+        try:
+            answer = self.rules.at_once(cycle.scope, cycle.body)
+        except Exception:  # noqa: BLE001 - the application comes to the same error, and answers it
+            return False
+        if answer is None:
+            return False
+        headers = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+        self.transport.write(_RESPONSE % (headers, len(answer), answer))
+        cycle.response_started = cycle.response_complete = True
+        cycle.on_response()
+        return True
 
     def pause_writing(self) -> None:
         """Begin to wait for the client to take the response."""
         super().pause_writing()
+        self._is_paused = True
         self._response.start()
 
     def resume_writing(self) -> None:
         """End that."""
         self._response.stop()
+        self._is_paused = False
         super().resume_writing()
+
+    @property
+    def _is_hindered(self) -> bool:
+        """Whether nothing can be written now."""
+        return self._is_paused or self.transport.is_closing()
 
     @property
     def _has_no_request(self) -> bool:

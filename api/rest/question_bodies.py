@@ -51,7 +51,7 @@ class QuestionBodies(Generic[ModelT]):
         self._model, self._max_cost = model, max_cost
         self._numbers = cast("type[Question]", model).numbers
 
-    def at_once(self, body: bytes) -> ModelT | None:
+    def at_once(self, body: bytes | bytearray) -> ModelT | None:
         """Return a valid body of JSON whose length is in its lists of integers; None if it is another one, or invalid.
 
         Cost: 1 ns per byte, and up to 12 ms for the rest.
@@ -85,7 +85,7 @@ class QuestionBodies(Generic[ModelT]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise _invalid("JSON decode error", "json_invalid") from None
 
-    def unpacked(self, body: bytes) -> ModelT:
+    def unpacked(self, body: bytes | bytearray) -> ModelT:
         """Decode and check a body of MessagePack. All that is not binary or text is read as JSON would be.
 
         Raises:
@@ -148,7 +148,7 @@ class QuestionBodies(Generic[ModelT]):
             ) from None
 
 
-def _check_members(body: bytes) -> None:
+def _check_members(body: bytes | bytearray) -> None:
     """Refuse a map of many members before any is read."""
     first = body[0] if body else 0
     n_members = {0xDE: body[1:3], 0xDF: body[1:5]}.get(first, b"")

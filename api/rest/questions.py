@@ -16,9 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...tokenization.errors import NotReadError
 from ...tokenization.reading import Reader
 from ...tokenization.requests.cost import LIGHT_BYTES, MAX_LIGHT_BYTES
-from .errors import UnavailableError
+from .errors import ANSWERED, UnavailableError, answer_to
 from .metrics import RestMetrics
 from .question_bodies import JSON, MSGPACK, QuestionBodies
+
+
+def _never(_asked: object) -> None:
+    """Answer nothing at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,13 @@ class Question:
 
     Attributes:
         model: of its body.
-        answer: returns the response to a body, from the model and the body's length.
+        answer: returns the answer to a body in JSON, from the model and the body's length.
+        at_once: returns the same without waiting for anything, from the model; None if that is not possible.
     """
 
     model: type[BaseModel]
-    answer: Callable[[Any, int], Awaitable[Response]]
+    answer: Callable[[Any, int], Awaitable[bytes]]
+    at_once: Callable[[Any], bytes | None] = _never
 
 
 class QuestionDoor:
@@ -49,7 +55,7 @@ class QuestionDoor:
     ) -> None:
         self._app, self._reader, self._metrics = app, reader, metrics
         self._questions = {
-            path: (each.answer, QuestionBodies(each.model, max_cost=reader.max_cost))
+            path: (each, QuestionBodies(each.model, max_cost=reader.max_cost))
             for path, each in questions.items()
         }
 
@@ -59,20 +65,45 @@ class QuestionDoor:
         if found is None or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        answer, bodies = found
+        question, bodies = found
         message = await receive()
         body: bytes = message.get("body", b"")
-        asked = await self._read(bodies, body, Headers(scope=scope).get("content-type", ""))
-        if asked is None:
+        try:
+            asked = await self._read(bodies, body, Headers(scope=scope).get("content-type", ""))
+            response = (
+                Response(await question.answer(asked, len(body)), media_type=JSON)
+                if asked is not None
+                else None
+            )
+        except ANSWERED as error:
+            response = answer_to(error)
+        if response is None:
             await self._app(scope, _again(message, receive), send)
-            return
-        await (await answer(asked, len(body)))(scope, receive, send)
+        else:
+            await response(scope, receive, send)
+
+    def at_once(self, scope: Scope, body: bytes | bytearray) -> bytes | None:
+        """Return the answer to a whole question that is valid, and short or full of integers; otherwise None.
+
+        Raises:
+            Exception: any of `ANSWERED`, with which the same call of the application ends.
+        """
+        found = self._questions.get(scope["path"]) if scope["method"] == "POST" else None
+        if found is None or len(body) > MAX_LIGHT_BYTES:
+            return None
+        question, bodies = found
+        kind = _kind(Headers(scope=scope).get("content-type", ""))
+        if kind == MSGPACK:
+            asked: BaseModel | None = bodies.unpacked(body)
+        else:
+            asked = bodies.at_once(body) if kind == JSON else None
+        return question.at_once(asked) if asked is not None else None
 
     async def _read(
         self, bodies: QuestionBodies[BaseModel], body: bytes, content_type: str
     ) -> BaseModel | None:
         """Return the question, None if the library is to read it."""
-        kind = content_type.partition(";")[0].strip().lower()
+        kind = _kind(content_type)
         if kind == MSGPACK:
             return await self._in_turn(bodies.unpacked, body, at_once=MAX_LIGHT_BYTES)
         if kind == JSON and len(body) <= MAX_LIGHT_BYTES and (asked := bodies.at_once(body)) is not None:
@@ -93,6 +124,10 @@ class QuestionDoor:
         except HTTPException:
             self._metrics.refused("too_complex")
             raise
+
+
+def _kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _again(message: Message, receive: Receive) -> Receive:

@@ -28,8 +28,8 @@ class Scores:
     def __init__(self, picker: Picker) -> None:
         self._picker = picker
 
-    async def of(self, request: ScoreRequest, n_bytes: int = 0) -> Response:
-        """Return every endpoint with its prefix, scores, weights and total; `n_bytes` is the length of the body.
+    async def of(self, request: ScoreRequest, n_bytes: int = 0) -> bytes:
+        """Return every endpoint with its prefix, scores, weights and total, as JSON; `n_bytes` is the length of the body.
 
         Raises:
             RequestError, NotReadError: as of `dry_run`.
@@ -54,7 +54,7 @@ class Scores:
             raise UnavailableError(
                 "there is no endpoint; endpoints.static, endpoints.file or endpoints.kubernetes says where they are"
             )
-        return Response(score_body(decision), media_type=JSON)
+        return score_body(decision)
 
     @property
     def questions(self) -> dict[str, Question]:
@@ -71,6 +71,6 @@ def score_routes(scores: Scores) -> APIRouter:
     )
     async def score(request: ScoreRequest) -> Response:
         """Return every endpoint with its prefix, scores, weights and total."""
-        return await scores.of(request)
+        return Response(await scores.of(request), media_type=JSON)
 
     return router

@@ -18,6 +18,7 @@ from ...scorers.core.decision import Decision, ScoredCandidate
 from ...tokenization.errors import BodyFormatError, NotReadError, RequestError
 from ...tokenization.requests.cost import LIGHT_BYTES, decoding_cost, is_light
 from ..client import scorer_pb2 as pb
+from .score_body import ScoreBody, read_score
 
 SERVICE = "kvatlas.v1.Scorer"
 
@@ -38,15 +39,15 @@ class ScorerService:
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the service for a server."""
         score = grpc.unary_unary_rpc_method_handler(
-            self._score, pb.ScoreRequest.FromString, pb.ScoreResponse.SerializeToString
+            self._score, read_score, pb.ScoreResponse.SerializeToString
         )
         return grpc.method_handlers_generic_handler(SERVICE, {"Score": score})
 
     async def _score(
-        self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[pb.ScoreRequest, pb.ScoreResponse]
+        self, body: ScoreBody, context: grpc.aio.ServicerContext[ScoreBody, pb.ScoreResponse]
     ) -> pb.ScoreResponse:
         try:
-            decision = await dry_run(self._picker, await self._query(request))
+            decision = await dry_run(self._picker, await self._query(body))
         except RequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except NotReadError as error:
@@ -55,28 +56,32 @@ class ScorerService:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no endpoint is configured")
         return _response(decision)
 
-    async def _query(self, request: pb.ScoreRequest) -> PromptQuery:
-        n_bytes, reader = request.ByteSize(), self._picker.reader
-        if n_bytes <= LIGHT_BYTES:
-            return _query(request, n_bytes, reader.max_cost)
-        return await reader.run(partial(_query, request, n_bytes, reader.max_cost), n_bytes=n_bytes)
+    async def _query(self, body: ScoreBody) -> PromptQuery:
+        reader = self._picker.reader
+        if body.n_bytes <= LIGHT_BYTES:
+            return _query(body, reader.max_cost)
+        return await reader.run(partial(_query, body, reader.max_cost), n_bytes=body.n_bytes)
 
 
-def _query(request: pb.ScoreRequest, n_bytes: int, max_cost: int) -> PromptQuery:
-    if max(len(request.token_ids.ids), len(request.keys.keys)) > max_cost:
+def _query(body: ScoreBody, max_cost: int) -> PromptQuery:
+    request, numbers = body.request, body.numbers
+    if max(len(numbers or ()), len(request.token_ids.ids), len(request.keys.keys)) > max_cost:
         raise BodyFormatError(f"more than {max_cost} values, tokenization.maxReadingCost")
     given = request.WhichOneof("input")
+    token_ids = keys = None
+    if given == "token_ids":
+        token_ids = numbers or _in_pieces(request.token_ids.ids, lambda ids: array("I", ids))
+    elif given == "keys":
+        keys = numbers or _in_pieces(request.keys.keys, keys_of)
     return PromptQuery(
         model=request.model,
         text=request.prompt if given == "prompt" else None,
         messages=_json(request.messages, max_cost) if given == "messages" else None,
-        token_ids=_in_pieces(request.token_ids.ids, lambda ids: array("I", ids))
-        if given == "token_ids"
-        else None,
-        keys=_in_pieces(request.keys.keys, keys_of) if given == "keys" else None,
+        token_ids=token_ids,
+        keys=keys,
         block_size=request.keys.block_size or None,
         cache_salt=request.cache_salt or None,
-        n_bytes=n_bytes,
+        n_bytes=body.n_bytes,
     )
 
 

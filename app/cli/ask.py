@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
 
 from .exit_status import NOT_GOOD, fail
 from .options import LOCAL, AsJson, CaFile, TokenFile, Url
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.console import Console
 
     from .client import Client
 
@@ -181,6 +181,8 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json one line per sample."""
+    from rich.console import Console
+
     from .top.watch import watch
 
     try:
@@ -203,6 +205,8 @@ def _client(url: str, token_file: Path | None, ca_file: Path | None) -> Generato
 
 
 def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bool) -> None:
+    from rich.console import Console
+
     if as_json:
         sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
     else:

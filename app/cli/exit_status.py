@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
-from rich.console import Console
 
 from ...configs.errors import ConfigError
 
@@ -32,6 +31,8 @@ def fail(message: str, status: int = WRONG_USE) -> NoReturn:
 
 def say_on_stderr(message: str) -> None:
     """Print one line for people."""
+    from rich.console import Console  # a server has no use for it
+
     Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
 
 from ...configs.errors import ConfigError
 from ...events.errors import KVAtlasError
 from .exit_status import fail
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 T = TypeVar("T", int, float)
 
@@ -244,6 +246,8 @@ def simulate(
 
 def _run(command: Callable[[Console], None]) -> None:
     """Run a command; an input that it cannot use ends it with status 2 and one line."""
+    from rich.console import Console
+
     try:
         command(Console())
     except (ConfigError, KVAtlasError) as error:

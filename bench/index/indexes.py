@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.figures import N_BESIDE_TIERS
 from kvatlas.indexer.match import RankLayout
-from kvatlas.indexer.match_columns import N_BESIDE_TIERS, MatchedRank
+from kvatlas.indexer.match_columns import MatchedRank
 
 from .columns import Answer, Column, Matcher
 from .fleet import BLOCK_SIZE, N_TIERS, Blocks

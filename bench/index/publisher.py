@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from itertools import count, zip_longest
 from multiprocessing.connection import Connection
 from typing import Literal, Protocol
@@ -89,7 +89,14 @@ class Publisher:
 
     def send(self, phase: Phase, *, n_subscribers: int = 1) -> None:
         """Publish a phase. The warm one first waits for `n_subscribers` new subscribers on every socket."""
-        self._pipe.send((phase, n_subscribers))
+        self._pipe.send((phase, n_subscribers, False))
+
+    def send_rounds(self, phase: Phase, *, n_subscribers: int = 1) -> Iterator[None]:
+        """Publish a phase; yields after one message of every publisher, and goes on when it is asked for the next."""
+        self._pipe.send((phase, n_subscribers, True))
+        while receive(self._pipe):
+            yield
+            self._pipe.send(None)
 
     def end(self) -> None:
         """End the process."""
@@ -114,7 +121,7 @@ def _publish(pipe: Connection, load: Load) -> None:
     pipe.send([str(socket.getsockopt_string(zmq.LAST_ENDPOINT)) for socket in sockets])
     numbers = [count() for _ in sockets]
     while (told := pipe.recv()) is not None:
-        phase, n_subscribers = told
+        phase, n_subscribers, in_rounds = told
         if phase == "warm":
             numbers = [count() for _ in sockets]
             for socket in sockets:
@@ -124,6 +131,11 @@ def _publish(pipe: Connection, load: Load) -> None:
                 if payload is not None:
                     seq = next(number).to_bytes(8, "big")
                     socket.send_multipart((b"kv@bench", seq, payload), copy=False)
+            if in_rounds:
+                pipe.send(True)
+                pipe.recv()
+        if in_rounds:
+            pipe.send(False)
     context.destroy(linger=0)
 
 

@@ -85,8 +85,10 @@ async def _measure(n_endpoints: int, rounds: int) -> _Times:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         publisher = stack.enter_context(publishing(load))
-        ours = await stack.enter_async_context(kvatlas_server(folder, publisher.addresses))
-        theirs = await stack.enter_async_context(dynamo_server(folder, publisher.addresses, threads=THREADS))
+        ours, _ = await stack.enter_async_context(kvatlas_server(folder, publisher.addresses))
+        theirs, _ = await stack.enter_async_context(
+            dynamo_server(folder, publisher.addresses, threads=THREADS)
+        )
         publisher.send("warm", n_subscribers=2)
         publisher.send("measured")
         for port in (ours, theirs):

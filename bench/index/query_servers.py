@@ -11,7 +11,7 @@ from array import array
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -96,9 +96,16 @@ class Caller:
         return piece
 
 
+class Listening(NamedTuple):
+    """A running server: the port that it answers queries on, and its process id."""
+
+    port: int
+    pid: int
+
+
 @asynccontextmanager
-async def kvatlas_server(folder: Path, addresses: Sequence[str]) -> AsyncGenerator[int]:
-    """Run kvatlas, which follows these publishers; yields its REST port."""
+async def kvatlas_server(folder: Path, addresses: Sequence[str]) -> AsyncGenerator[Listening]:
+    """Run kvatlas, which follows these publishers."""
     static = [
         {
             "name": str(number),
@@ -121,12 +128,12 @@ async def kvatlas_server(folder: Path, addresses: Sequence[str]) -> AsyncGenerat
     file.write_bytes(msgspec.yaml.encode(config))
     process = KVAtlasProcess(file, log=folder / "kvatlas.log")
     async with process:
-        yield process.addresses["rest"][1]
+        yield Listening(process.addresses["rest"][1], process.pid)
 
 
 @asynccontextmanager
-async def dynamo_server(folder: Path, addresses: Sequence[str], *, threads: int) -> AsyncGenerator[int]:
-    """Run Dynamo's standalone indexer, which follows these publishers; yields its port."""
+async def dynamo_server(folder: Path, addresses: Sequence[str], *, threads: int) -> AsyncGenerator[Listening]:
+    """Run Dynamo's standalone indexer, which follows these publishers."""
     port = _free_port()
     workers = ",".join(f"{number}={address}" for number, address in enumerate(addresses))
     with (folder / "dynamo.log").open("wb") as log:
@@ -141,16 +148,16 @@ async def dynamo_server(folder: Path, addresses: Sequence[str], *, threads: int)
             async with asyncio.timeout(_TIMEOUT_S):
                 while not _listens(port):  # noqa: ASYNC110 - another process
                     await asyncio.sleep(_POLL_S)
-            yield port
+            yield Listening(port, process.pid)
         finally:
             process.kill()
             await process.wait()
 
 
-async def until_found(port: int, prompt: Blocks, n_endpoints: int) -> None:
-    """Wait until a server finds a prompt on every endpoint."""
+async def until_found(port: int, prompt: Blocks, n_endpoints: int, *, limit_s: float = _TIMEOUT_S) -> None:
+    """Wait until a server finds a prompt on every endpoint, for `limit_s` at most."""
     caller = Caller(port)
-    async with asyncio.timeout(_TIMEOUT_S):
+    async with asyncio.timeout(limit_s):
         while len(found_by(caller.call(*json_body(prompt))[1])) < n_endpoints:  # noqa: ASYNC110 - as above
             await asyncio.sleep(_POLL_S)
     caller.close()

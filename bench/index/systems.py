@@ -9,7 +9,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
 
+from kvatlas.events._native import Inbox
 from kvatlas.events.model import Batch
+from kvatlas.events.runs import Run
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
@@ -74,8 +76,8 @@ class Kvatlas:
         self._subscriber = Subscriber(SubscriberOptions(decode=core.decode_batch))
         self._wanted = 0
         self._slice = 1
-        self._marks: list[float] = []
-        """CPU seconds of the event loop's thread at the ends of slices."""
+        self._marks: list[tuple[int, float]] = []
+        """Messages left, and CPU seconds of the event loop's thread, at the ends of slices."""
         self._done = asyncio.Event()
 
     async def follow(self, publisher: int, address: str) -> None:
@@ -95,7 +97,10 @@ class Kvatlas:
 
     def slices(self) -> list[float]:
         """See `System.slices`. CPU time of the event loop's thread; receiving into ZMQ's queues is ahead of it."""
-        return [after - before for before, after in pairwise(self._marks)]
+        return [
+            (ended - began) / (before - after) * self._slice
+            for (before, began), (after, ended) in pairwise(self._marks)
+        ]
 
     async def timed_match(self, prompt: Blocks) -> tuple[float, Answer]:
         """See `Matcher.timed_match`. The prompt's keys are known, as after tokenization."""
@@ -122,10 +127,10 @@ class Kvatlas:
         """See `System.close`."""
         await self._subscriber.close()
 
-    def _count(self) -> None:
-        self._wanted -= 1
-        if self._wanted % self._slice == 0:
-            self._marks.append(time.thread_time())
+    def _count(self, n_messages: int) -> None:
+        before, self._wanted = self._wanted, self._wanted - n_messages
+        if before // self._slice != self._wanted // self._slice:
+            self._marks.append((self._wanted, time.thread_time()))
         if not self._wanted:
             self._done.set()
 
@@ -133,12 +138,18 @@ class Kvatlas:
 class _Sink:
     """Applies the events of one publisher. Implements `EventSink`."""
 
-    def __init__(self, atlas: Atlas, endpoint: str, applied: Callable[[], None]) -> None:
+    def __init__(self, atlas: Atlas, endpoint: str, applied: Callable[[int], None]) -> None:
         self._atlas, self._endpoint, self._applied = atlas, endpoint, applied
 
     def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
         self._atlas.apply(self._endpoint, 0, batch)
-        self._applied()
+        self._applied(1)
+
+    def apply_run(self, inbox: Inbox, seq: int) -> Run | None:
+        run = self._atlas.ledger(self._endpoint, 0).run(inbox, seq)
+        if run is not None:
+            self._applied(len(run.timestamps) // 8)
+        return run
 
     def reset(self, reason: str) -> None:
         raise SystemExit(f"publisher {self._endpoint} was taken to have restarted: {reason}")

@@ -22,7 +22,6 @@ from kvatlas.configs.observers import CapacityCurveConfig, RecorderConfig, Shado
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reuse_distance import ReuseDistances
 from kvatlas.routing.observers.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
 from kvatlas.routing.observers.recorder.recorder import Recorder
 from kvatlas.routing.observers.shadow.shadow import Shadow
@@ -71,13 +70,13 @@ def median_us(step: Callable[[Prefix], object], prefixes: Sequence[Prefix]) -> f
 def curve_costs(prefixes: Sequence[Prefix]) -> Table:
     """Return the cost of the size curve: first while every block is followed, then with the sample as thin as it gets."""
     config = CapacityCurveConfig()
-    distances = ReuseDistances(
+    distances = index_core().reuse_distances(
         max_keys=config.max_keys_per_endpoint, max_capacity=MAX_CHUNKS, half_life_s=config.half_life
     )
     stride, times = CHUNK_TOKENS // BLOCK_SIZE, count()
 
     def follow(prefix: Prefix) -> None:
-        distances.use(prefix.keys(BLOCK_SIZE)[stride - 1 :: stride], now=float(next(times)))
+        distances.use(prefix.keys(BLOCK_SIZE), stride, None, float(next(times)))
 
     first = median_us(follow, prefixes[:BATCH])
     later = median_us(follow, prefixes[BATCH:])

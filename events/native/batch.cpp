@@ -67,6 +67,7 @@ public:
             }
             in_.go_to(begin);
             if (!in_.skip()) return false;
+            ++batch_.n_others_;
         }
         event_.bytes = {begin, static_cast<size_t>(in_.at() - begin)};
         batch_.events_.push_back(event_);
@@ -270,34 +271,43 @@ private:
 };
 
 std::optional<Batch> Batch::decode(std::string_view payload) {
+    std::optional<Batch> batch(std::in_place);
+    if (!batch->read(payload)) batch.reset();
+    return batch;
+}
+
+bool Batch::read(std::string_view payload) {
+    rank_.reset();
+    n_unknown_ = n_others_ = 0;
+    events_.clear();
+    hashes_.clear();
+    tokens_.clear();
     Reader in(payload);
     const Item head = in.next();
-    if (head.kind != Kind::kArray || head.value < 2 || head.value > 3) return std::nullopt;
-    Batch batch;
+    if (head.kind != Kind::kArray || head.value < 2 || head.value > 3) return false;
     const Item timestamp = in.next();
     switch (timestamp.kind) {
-        case Kind::kFloat: batch.timestamp_ = std::bit_cast<double>(timestamp.value); break;
-        case Kind::kUnsigned: batch.timestamp_ = static_cast<double>(timestamp.value); break;
-        default: return std::nullopt;
+        case Kind::kFloat: timestamp_ = std::bit_cast<double>(timestamp.value); break;
+        case Kind::kUnsigned: timestamp_ = static_cast<double>(timestamp.value); break;
+        default: return false;
     }
-    if (!std::isfinite(batch.timestamp_)) batch.timestamp_ = 0;
+    if (!std::isfinite(timestamp_)) timestamp_ = 0;
     const Item events = in.next();
-    if (events.kind != Kind::kArray || events.value > kMaxEvents) return std::nullopt;
-    batch.events_.reserve(std::min(events.value, payload.size() / kMinEventBytes));
-    EventReader reader(batch, in);
+    if (events.kind != Kind::kArray || events.value > kMaxEvents) return false;
+    events_.reserve(std::min(events.value, payload.size() / kMinEventBytes));
+    EventReader reader(*this, in);
     for (size_t i = 0; i < events.value; ++i) {
-        if (!reader.read()) return std::nullopt;
+        if (!reader.read()) return false;
     }
     if (head.value == 3) {
         const Item rank = in.next();
         if (rank.kind == Kind::kUnsigned && rank.value < kCountEnd) {
-            batch.rank_ = static_cast<uint32_t>(rank.value);
+            rank_ = static_cast<uint32_t>(rank.value);
         } else if (rank.kind != Kind::kNil) {
-            return std::nullopt;
+            return false;
         }
     }
-    if (!in.is_at_end()) return std::nullopt;
-    return batch;
+    return in.is_at_end();
 }
 
 }  // namespace kvatlas

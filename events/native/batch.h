@@ -28,10 +28,14 @@ public:
     // Returns nullopt unless the payload has the form [timestamp, [event ...]] or [timestamp, [event ...], rank].
     static std::optional<Batch> decode(std::string_view payload);
 
+    // The same into this batch, which keeps its memory; after false it is to be read anew.
+    bool read(std::string_view payload);
+
     double timestamp() const { return timestamp_; }
     std::optional<uint32_t> rank() const { return rank_; }
     const std::vector<Event>& events() const { return events_; }
     size_t n_unknown() const { return n_unknown_; }  // events of kinds that nobody here knows; they are not in `events`
+    bool is_usual() const { return n_others_ == 0 && n_unknown_ == 0; }  // every event is decoded
     size_t n_bytes() const { return events_.capacity() * sizeof(Event) + hashes_.capacity() * 8 + tokens_.capacity() * 4; }
     std::span<const uint64_t> hashes(const Event& event) const { return {hashes_.data() + event.hashes_at, event.n_hashes}; }
     std::span<const uint32_t> tokens(const Event& event) const { return {tokens_.data() + event.tokens_at, event.n_tokens}; }
@@ -41,7 +45,7 @@ private:
 
     double timestamp_ = 0;
     std::optional<uint32_t> rank_;
-    size_t n_unknown_ = 0;
+    size_t n_unknown_ = 0, n_others_ = 0;
     std::vector<Event> events_;
     std::vector<uint64_t> hashes_;
     std::vector<uint32_t> tokens_;

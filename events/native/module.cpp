@@ -1,4 +1,4 @@
-// kvatlas.events._native: decodes payloads to batches. _native.pyi is its interface.
+// kvatlas.events._native: decodes payloads to batches, and receives messages. _native.pyi is its interface.
 
 #include <optional>
 #include <string_view>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "owned_batch.h"
+#include "socket_inbox.h"
 
 namespace {
 
@@ -13,6 +14,8 @@ using namespace kvatlas;
 using namespace kvatlas::python;
 
 PyTypeObject* batch_type = nullptr;
+
+// -- Batch --------------------------------------------------------------------------------------------------------
 
 PyObject* positions_of_others(const Batch& batch) {
     Reference positions(PyList_New(0));
@@ -96,9 +99,85 @@ PyType_Slot batch_slots[] = {
 PyType_Spec batch_spec = {"kvatlas.events._native.Batch", sizeof(Object<OwnedBatch>), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};
 
+// -- Inbox --------------------------------------------------------------------------------------------------------
+
+SocketInbox& inbox_of(PyObject* self) { return static_cast<SocketInbox&>(value_of<Inbox>(self)); }
+
+PyObject* new_inbox(PyTypeObject* type, PyObject* args, PyObject* named) {
+    return guarded([&]() -> PyObject* {
+        if (named != nullptr && PyDict_Size(named) != 0) raise(PyExc_TypeError, "Inbox takes no named arguments");
+        expect_arguments(PyTuple_Size(args), 3);
+        const char* library = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(args, 0), nullptr);
+        if (library == nullptr) throw Raised();
+        void* socket = PyLong_AsVoidPtr(PyTuple_GetItem(args, 1));
+        if (socket == nullptr && PyErr_Occurred() != nullptr) throw Raised();
+        const size_t max_queued_bytes = as_count(PyTuple_GetItem(args, 2), 0, "max_queued_bytes");
+        return wrap<Inbox>(type, new SocketInbox(library, socket, max_queued_bytes));
+    }, nullptr);
+}
+
+PyObject* next_message(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        SocketInbox& inbox = inbox_of(self);
+        if (!inbox.peek()) Py_RETURN_NONE;
+        Reference frames(PyList_New(0));
+        for (const std::string_view frame : inbox.frames()) {
+            const Reference bytes(PyBytes_FromStringAndSize(frame.data(), static_cast<Py_ssize_t>(frame.size())));
+            if (PyList_Append(frames.get(), bytes.get()) < 0) throw Raised();
+        }
+        inbox.drop();
+        return frames.release();
+    }, nullptr);
+}
+
+PyObject* collect(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"seconds"});
+        const double seconds = PyFloat_AsDouble(argument);
+        if (PyErr_Occurred() != nullptr) throw Raised();
+        {
+            const WithoutGil released;
+            inbox_of(self).collect(std::chrono::duration<double>(seconds));
+        }
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* lost(PyObject* self, PyObject*) {
+    return guarded([&] {
+        const Lost lost = inbox_of(self).lost();
+        return Py_BuildValue("(nni)", static_cast<Py_ssize_t>(lost.n_too_many_parts), static_cast<Py_ssize_t>(lost.n_queue_full), lost.error);
+    }, nullptr);
+}
+
+PyObject* is_skipping(PyObject* self, PyObject*) { return PyBool_FromLong(inbox_of(self).is_skipping()); }
+
+PyObject* close_inbox(PyObject* self, PyObject*) {
+    inbox_of(self).close();
+    Py_RETURN_NONE;
+}
+
+PyMethodDef inbox_methods[] = {
+    {"next", next_message, METH_NOARGS, nullptr},
+    method<collect>("collect"),
+    {"lost", lost, METH_NOARGS, nullptr},
+    {"is_skipping", is_skipping, METH_NOARGS, nullptr},
+    {"close", close_inbox, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot inbox_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_inbox)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Inbox>)},
+    {Py_tp_methods, inbox_methods},
+    {Py_tp_doc, const_cast<char*>("Messages of a ZMQ socket; used by kvatlas.events.native_inbox.")},
+    {0, nullptr},
+};
+PyType_Spec inbox_spec = {"kvatlas.events._native.Inbox", sizeof(Object<Inbox>), 0, Py_TPFLAGS_DEFAULT, inbox_slots};
+
 int add_types(PyObject* module) {
     return guarded([&] {
         batch_type = reinterpret_cast<PyTypeObject*>(add_type(module, "Batch", &batch_spec));
+        Py_DECREF(add_type(module, "Inbox", &inbox_spec));
         return 0;
     }, -1);
 }

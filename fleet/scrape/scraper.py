@@ -38,7 +38,9 @@ class Scraper:
         self._ending: set[asyncio.Task[None]] = set()
 
     def configure(self, settings: ScrapeSettings) -> None:
-        """Replace the settings; a running scrape ends with those it began with."""
+        """Replace the settings; a running scrape ends with those it began with. Equal ones change nothing."""
+        if settings == self._context.settings:  # usual, and there may be a thousand targets
+            return
         self._context.settings = settings
         for target in self._targets.values():
             target.retime()

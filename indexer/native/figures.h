@@ -1,6 +1,7 @@
 // The matches of all rows as a matrix: the counterpart of indexer/match_columns.py, which describes its lines.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -40,6 +41,24 @@ public:
             }
             put(place, match, n_blocks, block_size);
         });
+    }
+
+    // Changes a row to what results once it holds `n_blocks` in its fastest tier (MatchColumns.predict).
+    void predict(size_t row, size_t n_blocks, size_t n_tokens, size_t block_size) {
+        int32_t* column = values_ + row;
+        const int32_t wanted = as_int(n_blocks);
+        if (static_cast<size_t>(line(kBlockSize)[row]) != block_size || wanted <= column[0]) return;
+        line(kPredicted)[row] = wanted - column[0];
+        const size_t reusable = std::min(n_blocks, n_tokens == 0 ? 0 : (n_tokens - 1) / block_size);
+        line(kUsable)[row] = std::max(line(kUsable)[row], as_int(reusable));
+        // The first blocks of the union are in the fastest tier: each other tier has what comes after them.
+        int64_t end = 0;
+        for (size_t tier = 0; tier < n_tiers_; ++tier) {
+            int32_t& held = column[(n_tiers_ + tier) * n_rows_];
+            end += held;
+            held = static_cast<int32_t>(std::min<int64_t>(held, std::max<int64_t>(end - wanted, 0)));
+        }
+        column[0] = column[n_tiers_ * n_rows_] = wanted;
     }
 
     std::vector<SharedRow> shared;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <stdexcept>
 
 #include "xxh3.h"
 
@@ -10,7 +12,8 @@ namespace kvatlas {
 namespace {
 
 constexpr std::string_view kDefaultMedium = "GPU";
-constexpr size_t kAhead = 8;  // hashes between prefetch and use
+constexpr size_t kAhead = 8;        // hashes between prefetch and use
+constexpr size_t kEventsAhead = 4;  // events between prefetch and use: many have one block
 
 bool is_same_medium(std::string_view sent, std::string_view upper) {
     if (sent.empty()) sent = kDefaultMedium;
@@ -25,6 +28,15 @@ bool is_same(std::string_view sent, const std::optional<std::string>& known) {
 
 KeySpan span_of(const std::vector<uint64_t>& keys) { return {keys.data(), keys.size()}; }
 
+// Returns each name once, at most `n_names`.
+std::vector<std::string> adapters_of(const Batch& batch, size_t n_names) {
+    std::set<std::string> names;
+    for (const Event& event : batch.events()) {
+        if (event.kind == EventKind::kStored && !event.lora.empty() && names.size() < n_names) names.emplace(event.lora);
+    }
+    return {names.begin(), names.end()};
+}
+
 }  // namespace
 
 Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer()) {}
@@ -33,18 +45,13 @@ Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer()) {}
 
 std::optional<HashRow> Ledger::get(uint64_t hash) {
     const std::lock_guard lock(lock_);
-    const HashRow* row = hashes_.find(hash);
-    return row == nullptr ? std::nullopt : std::optional(*row);
+    return hashes_.get(hash);
 }
 
 void Ledger::put(const HashRow& row) {
     const std::lock_guard lock(lock_);
     expected_.erase(row.key);
-    if (HashRow* known = hashes_.find(row.key)) {
-        *known = row;
-    } else {
-        hashes_.push_back(row);
-    }
+    if (!hashes_.set(row)) hashes_.push_back(row);
 }
 
 std::optional<HashRow> Ledger::pop_oldest() {
@@ -68,9 +75,9 @@ std::vector<HashRow> Ledger::rows() {
 std::vector<uint64_t> Ledger::chain(uint64_t hash, size_t n_blocks) {
     const std::lock_guard lock(lock_);
     std::vector<uint64_t> keys;
-    for (const HashRow* row = hashes_.find(hash); row != nullptr && keys.size() < n_blocks;) {
+    for (auto row = hashes_.get(hash); row && keys.size() < n_blocks;) {
         keys.push_back(row->block_key);
-        row = row->depth == 0 ? nullptr : hashes_.find(row->parent);
+        row = row->depth == 0 ? std::nullopt : hashes_.get(row->parent);
     }
     std::ranges::reverse(keys);
     return keys;
@@ -112,6 +119,7 @@ void Ledger::bind(Index& index, uint32_t block_size, std::vector<HolderId> own, 
 
 void Ledger::add_route(Route route) {
     const std::lock_guard lock(lock_);
+    if (routes_.size() == kMaxRoutes) throw std::length_error("too many routes");
     routes_.push_back(std::move(route));
 }
 
@@ -122,12 +130,55 @@ void Ledger::forget_routes() {
 
 Applied Ledger::apply(const Batch& batch, size_t begin, size_t n_blocks) {
     const std::lock_guard lock(lock_);
+    return apply_plain(batch, begin, n_blocks);
+}
+
+Run Ledger::run(Inbox& inbox, uint64_t seq, size_t n_blocks) {
+    const std::lock_guard lock(lock_);
+    Run run;
+    uint64_t removing = 0;
+    while (index_ != nullptr && run.n_blocks < n_blocks && run.adapters.empty() && !run.failure) {
+        const Batch* batch = inbox.front(seq + run.timestamps.size());
+        if (batch == nullptr) break;
+        Applied done;
+        try {
+            done = apply_plain(*batch, 0, kMessagePiece);
+        } catch (const std::exception& error) {  // the message counts as applied, as in Subscription.failed
+            run.failure = error.what();
+            done.position = batch->events().size();
+        }
+        run.n_evicted += done.n_evicted;
+        run.n_unknown += done.n_unknown;
+        run.n_blocks += 1 + done.n_blocks;
+        if (done.position < batch->events().size()) {
+            run.n_applied = done.position;
+            run.n_unknown_amid = done.n_unknown;
+            break;
+        }
+        if (!run.failure) run.n_events += done.position;
+        run.timestamps.push_back(batch->timestamp());
+        if (done.n_unknown == 0) removing |= done.removing;
+        if (done.names_adapter) run.adapters = adapters_of(*batch, kMaxNames);
+        inbox.pop();
+    }
+    if (!run.timestamps.empty()) run.topic = inbox.topic();
+    for (size_t i = 0; i < routes_.size(); ++i) {
+        if ((removing >> i & 1) != 0) run.removed.push_back(routes_[i].medium);
+    }
+    return run;
+}
+
+Applied Ledger::apply_plain(const Batch& batch, size_t begin, size_t n_blocks) {
     Applied done{begin};
     if (index_ == nullptr) return done;
     Index::Writer index(*index_);
     const auto& events = batch.events();
     for (; done.position < events.size() && done.n_blocks < n_blocks; ++done.position) {
         const Event& event = events[done.position];
+        if (done.position + kEventsAhead < events.size()) {
+            const auto soon = batch.hashes(events[done.position + kEventsAhead]);
+            if (!soon.empty()) hashes_.prefetch(soon.front());
+        }
         const bool is_stored = event.kind == EventKind::kStored;
         if (is_stored ? !take_stored(index, batch, event, done) : !take_removed(index, batch, event, done)) break;
         done.n_blocks += 1 + event.n_hashes;
@@ -152,6 +203,7 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
     const Route* route = find_route(event, false);
     bool learns = false;
     if (route == nullptr || !may_learn(event, *route, learns)) return false;
+    if (!event.lora.empty()) done.names_adapter = true;
     if (event.n_hashes == 0) return true;
     const auto hashes = batch.hashes(event);
     if (!look_up(hashes) && !(learns && learn(batch, event))) return false;
@@ -178,7 +230,7 @@ bool Ledger::look_up(std::span<const uint64_t> hashes) {
     keys_.clear();
     for (size_t i = 0; i < hashes.size(); ++i) {
         hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
-        const HashRow* row = hashes_.find(hashes[i]);
+        const auto* row = hashes_.find(hashes[i]);
         if (row == nullptr) return false;
         keys_.push_back(row->block_key);
     }
@@ -195,8 +247,8 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
     std::optional<uint64_t> before;
     uint32_t depth = 0;
     if (event.has_parent) {
-        const HashRow* parent = hashes_.find(event.parent);
-        if (parent == nullptr) return false;
+        const auto parent = hashes_.get(event.parent);
+        if (!parent) return false;
         before = parent->block_key;
         depth = parent->depth + 1;
     } else {
@@ -210,7 +262,7 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
         const uint64_t local = xxh3::hash(tokens.data() + i * event.block_size, step, seed_);
         before = before ? xxh3::chain(*before, local, seed_) : local;
         hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
-        const HashRow* known = hashes_.find(hashes[i]);
+        const auto* known = hashes_.find(hashes[i]);
         if (known == nullptr) hashes_.push_back({hashes[i], *before, parent, depth});
         keys_.push_back(known == nullptr ? *before : known->block_key);
         parent = hashes[i];
@@ -222,7 +274,7 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
 bool Ledger::keeps_chunk(const Event& event, const Route& route, uint64_t last_hash) {
     if (event.n_tokens == 0) return route.chunk == 1;  // otherwise each hash stands for its whole chunk
     if (route.is_chunk_given) return true;
-    return route.chunk != 0 && (hashes_.find(last_hash)->depth + 1) % route.chunk == 0;
+    return route.chunk != 0 && (hashes_.get(last_hash)->depth + 1) % route.chunk == 0;
 }
 
 bool Ledger::take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done) {
@@ -230,6 +282,7 @@ bool Ledger::take_removed(Index::Writer& index, const Batch& batch, const Event&
     const Route* route = find_route(event, true);
     if (route == nullptr || !route->takes_removals || !look_up(batch.hashes(event))) return false;
     done.n_unknown += index.remove(route->holder, span_of(keys_));
+    done.removing |= uint64_t{1} << (route - routes_.data());
     return true;
 }
 

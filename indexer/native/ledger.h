@@ -9,16 +9,11 @@
 #include <vector>
 
 #include "batch.h"
+#include "hash_rows.h"
+#include "inbox.h"
 #include "index.h"
 
 namespace kvatlas {
-
-// One row of the hash table (`Known` in indexer/hash_table.py), without padding. `key` is the engine hash; `parent` is valid if
-// `depth` is not 0.
-struct __attribute__((packed)) HashRow {
-    uint64_t key, block_key, parent;
-    uint32_t depth;
-};
 
 // Instructions for events of one tier and group, valid until the Python ledger removes them.
 struct Route {
@@ -38,6 +33,19 @@ struct Route {
 // The result of `apply`: the position where it stopped, and counts. `n_blocks`: blocks of the events applied.
 struct Applied {
     size_t position = 0, n_evicted = 0, n_unknown = 0, n_blocks = 0;
+    uint64_t removing = 0;  // bit i: an event removed blocks by route i
+    bool names_adapter = false;
+};
+
+// The result of `run`, over all its messages. `n_applied` and `n_unknown_amid`: events of the message that it stopped amid, and the
+// unknown removals among them.
+struct Run {
+    std::string topic;  // of the last message
+    std::vector<double> timestamps;
+    size_t n_events = 0, n_evicted = 0, n_unknown = 0, n_blocks = 0, n_applied = 0, n_unknown_amid = 0;
+    std::vector<std::string> removed;  // media from which messages removed blocks, all of them known
+    std::vector<std::string> adapters;
+    std::optional<std::string> failure;  // of the last message, whose events are not counted
 };
 
 class Ledger {
@@ -71,10 +79,18 @@ public:
     // Applies events from `begin` on, up to the first that is not plain, or until `n_blocks` are done; an event is one more.
     Applied apply(const Batch& batch, size_t begin, size_t n_blocks);
 
+    // Applies messages from number `seq` on, up to one with an event that is not plain, or until `n_blocks` are done. A message that
+    // names adapters is the last one.
+    Run run(Inbox& inbox, uint64_t seq, size_t n_blocks);
+
 private:
     static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK
     static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
+    static constexpr size_t kMaxRoutes = 64;     // native_ledger.py, _MAX_ROUTES
+    static constexpr size_t kMaxNames = 256;     // lazy_batch.py, MAX_NAMES
+    static constexpr size_t kMessagePiece = 8192;  // blocks that are applied of one message in a run
 
+    Applied apply_plain(const Batch& batch, size_t begin, size_t n_blocks);
     const Route* find_route(const Event& event, bool is_removal);
     bool take_stored(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
     bool take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);

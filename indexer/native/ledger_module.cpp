@@ -12,6 +12,7 @@ namespace kvatlas::python {
 namespace {
 
 PyTypeObject* batch_type = nullptr;
+PyTypeObject* inbox_type = nullptr;
 PyTypeObject* index_type = nullptr;
 
 template <class T>
@@ -236,6 +237,33 @@ PyObject* apply(PyObject* self, Call call) {
     }, nullptr);
 }
 
+PyObject* list_of(const std::vector<std::string>& texts) {
+    Reference list(PyList_New(0));
+    for (const std::string& text : texts) {
+        const Reference item(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+        if (PyList_Append(list.get(), item.get()) < 0) throw Raised();
+    }
+    return list.release();
+}
+
+PyObject* run(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"inbox", "seq", "n_blocks"});
+        Inbox& inbox = checked<Inbox>(args[0], inbox_type, "inbox must be an Inbox");
+        const size_t seq = as_count(args[1], 0, "seq"), n_blocks = as_count(args[2], 0, "n_blocks");
+        Run done;
+        {
+            const WithoutGil released;
+            done = ledger_of(self).run(inbox, seq, n_blocks);
+        }
+        const Reference timestamps(bytes_of(done.timestamps)), removed(list_of(done.removed)), adapters(list_of(done.adapters));
+        const auto count = [](size_t n) { return static_cast<Py_ssize_t>(n); };
+        return Py_BuildValue("(nn(y#OnOOnnz))", count(done.n_evicted), count(done.n_unknown), done.topic.data(), count(done.topic.size()), timestamps.get(), count(done.n_events),
+                             removed.get(), adapters.get(), count(done.n_applied), count(done.n_unknown_amid),
+                             done.failure ? done.failure->c_str() : nullptr);
+    }, nullptr);
+}
+
 PyMethodDef ledger_methods[] = {
     method<get_hash>("get"),
     method<put_hash>("put"),
@@ -252,6 +280,7 @@ PyMethodDef ledger_methods[] = {
     method<add_route>("add_route"),
     {"forget_routes", forget<&Ledger::forget_routes>, METH_NOARGS, nullptr},
     method<apply>("apply"),
+    method<run>("run"),
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot ledger_slots[] = {
@@ -268,6 +297,7 @@ PyType_Spec ledger_spec = {"kvatlas.indexer._native.Ledger", sizeof(Object<Owned
 void add_ledger_type(PyObject* module) {
     const Reference events(PyImport_ImportModule("kvatlas.events._native"));
     batch_type = reinterpret_cast<PyTypeObject*>(Reference(PyObject_GetAttrString(events.get(), "Batch")).release());
+    inbox_type = reinterpret_cast<PyTypeObject*>(Reference(PyObject_GetAttrString(events.get(), "Inbox")).release());
     index_type = reinterpret_cast<PyTypeObject*>(Reference(PyObject_GetAttrString(module, "Index")).release());
     Py_DECREF(add_type(module, "Ledger", &ledger_spec));
 }

@@ -1,16 +1,17 @@
 // kvatlas.indexer._native: block keys, layouts and the type Index. _native.pyi is its interface.
 
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "figures.h"
+#include "figure_matrix.h"
 #include "index.h"
 #include "ledger_module.h"
+#include "packed_layout.h"
 #include "python.h"
+#include "reuse_module.h"
 #include "xxh3.h"
 
 namespace {
@@ -44,6 +45,28 @@ PyObject* prefix_keys(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* chain_keys(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"local_hashes", "seed"});
+        const Buffer local = keys_buffer(args[0]);
+        const uint64_t seed = as_count(args[1], 0, "seed");
+        Reference keys(PyBytes_FromStringAndSize(static_cast<const char*>(local.data()), static_cast<Py_ssize_t>(local.n_bytes())));
+        char* at = PyBytes_AsString(keys.get());
+        const size_t n = local.n_bytes() / sizeof(uint64_t);
+        {
+            const WithoutGil released;
+            uint64_t key = 0;
+            for (size_t i = 0; i < n; ++i, at += sizeof key) {
+                uint64_t hash = 0;
+                std::memcpy(&hash, at, sizeof hash);
+                key = i == 0 ? hash : xxh3::chain(key, hash, seed);
+                std::memcpy(at, &key, sizeof key);
+            }
+        }
+        return keys.release();
+    }, nullptr);
+}
+
 PyObject* xxh3_64(PyObject*, Call call) {
     return guarded([&]() -> PyObject* {
         const auto args = call.arguments({"data", "seed"});
@@ -57,42 +80,6 @@ KeySpan span_of(const Buffer& keys) { return {keys.data(), keys.n_bytes() / size
 // -- layouts ------------------------------------------------------------------------------------------------------
 
 Reference item(PyObject* sequence, Py_ssize_t i) { return Reference(PySequence_GetItem(sequence, i)); }
-
-// Reads the numbers of a packed layout (RankLayout.packed in indexer/match.py), one after the other.
-class PackedReader {
-public:
-    explicit PackedReader(KeySpan numbers) : numbers_(numbers) {}
-
-    size_t next(size_t most) {
-        if (at_ == numbers_.size() || numbers_[at_] > most) raise(PyExc_ValueError, "a packed layout ends early, or has an impossible number");
-        return numbers_[at_++];
-    }
-    std::vector<HolderId> holders() {
-        std::vector<HolderId> holders(next(numbers_.size()));
-        for (HolderId& holder : holders) holder = static_cast<HolderId>(next(~HolderId{0} - 1));
-        return holders;
-    }
-    bool is_at_end() const { return at_ == numbers_.size(); }
-
-private:
-    KeySpan numbers_;
-    size_t at_ = 0;
-};
-
-void add_layout(Layouts& layouts, PackedReader packed, PackedReader& places) {
-    constexpr size_t kAny = ~size_t{0}, kMost = 0x7fffffff;
-    const Place place{places.next(kMost), places.next(kMost), places.next(1) != 0, places.next(1) != 0};
-    const size_t chunk = packed.next(kAny), n_tiers = packed.next(kAny), n_windows = packed.next(kAny);
-    if (chunk == 0) raise(PyExc_ValueError, "chunk must be at least 1 block");
-    if (n_tiers == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
-    layouts.add_rank(place, chunk);
-    for (size_t tier = 0; tier < n_tiers; ++tier) layouts.add_tier(packed.holders());
-    for (size_t window = 0; window < n_windows; ++window) {
-        const size_t n_blocks = packed.next(kAny);
-        layouts.add_window(packed.holders(), n_blocks);
-    }
-    if (!packed.is_at_end()) raise(PyExc_ValueError, "a packed layout has more numbers than it describes");
-}
 
 PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
@@ -242,27 +229,50 @@ const Layouts& layouts_of(PyObject* object) {
     return value_of<Layouts>(object);
 }
 
-// The matrix that `match_into` writes: int32 of shape (lines, rows).
-class FigureBuffer {
-public:
-    explicit FigureBuffer(PyObject* object) {
-        if (PyObject_GetBuffer(object, &view_, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) throw Raised();
-        if (view_.ndim == 2 && view_.itemsize == 4 && std::strcmp(view_.format, "i") == 0 && view_.shape[0] > kBesideTiers) return;
-        PyBuffer_Release(&view_);
-        raise(PyExc_TypeError, "figures must be int32 of shape (2 * tiers + 5, rows)");
+// Returns a tuple of `n` figures of a column, from line `first` on.
+PyObject* figures_of(const FigureMatrix& matrix, size_t row, size_t first, size_t n) {
+    Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(n)));
+    for (size_t i = 0; i < n; ++i) {
+        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(PyLong_FromLong(matrix.at(first + i, row))).release());
     }
-    FigureBuffer(const FigureBuffer&) = delete;
-    FigureBuffer& operator=(const FigureBuffer&) = delete;
-    ~FigureBuffer() { PyBuffer_Release(&view_); }
+    return tuple.release();
+}
 
-    size_t n_tiers() const { return static_cast<size_t>(view_.shape[0] - kBesideTiers) / 2; }
-    size_t n_rows() const { return static_cast<size_t>(view_.shape[1]); }
-    Figures figures() const { return Figures(static_cast<int32_t*>(view_.buf), n_tiers(), n_rows()); }
+PyObject* held_columns(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"figures"});
+        const FigureMatrix matrix(argument);
+        const size_t n_tiers = matrix.n_tiers();
+        Reference found(PyList_New(0));
+        for (size_t row = 0; row < matrix.n_rows(); ++row) {
+            bool is_held = false;
+            for (size_t tier = 0; tier < n_tiers; ++tier) is_held |= matrix.at(tier, row) != 0;
+            if (!is_held) continue;
+            const Reference tiers(figures_of(matrix, row, 0, n_tiers)), runs(figures_of(matrix, row, n_tiers, n_tiers));
+            const auto beside = [&](size_t line) { return static_cast<int>(matrix.at(2 * n_tiers + line, row)); };
+            const Reference column(Py_BuildValue("(nOOiiiii)", static_cast<Py_ssize_t>(row), tiers.get(), runs.get(), beside(0), beside(1),
+                                                 beside(2), beside(3), beside(4)));
+            if (PyList_Append(found.get(), column.get()) < 0) throw Raised();
+        }
+        return found.release();
+    }, nullptr);
+}
 
-private:
-    static constexpr Py_ssize_t kBesideTiers = 5;
-    Py_buffer view_;
-};
+PyObject* predict_columns(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"figures", "wanted", "block_size", "n_tokens"});
+        const FigureMatrix matrix(args[0]);
+        const size_t block_size = as_count(args[2], 1, "block_size"), n_tokens = as_count(args[3], 0, "n_tokens");
+        Figures figures = matrix.figures();
+        for_each(args[1], [&](PyObject* pair) {
+            const size_t row = as_count(item(pair, 0).get(), 0, "row"), n_blocks = as_count(item(pair, 1).get(), 0, "n_blocks");
+            if (row >= matrix.n_rows()) raise(PyExc_IndexError, "no such row");
+            if (n_blocks > 0x7fffffff) raise(PyExc_ValueError, "n_blocks must be below 2**31");
+            figures.predict(row, n_blocks, n_tokens, block_size);
+        });
+        Py_RETURN_NONE;
+    }, nullptr);
+}
 
 PyObject* row_of(const Interleaved& match) {
     Reference runs(PyTuple_New(static_cast<Py_ssize_t>(match.runs.size())));
@@ -280,14 +290,15 @@ PyObject* match_into(PyObject* self, Call call) {
         const Buffer keys = keys_buffer(args[0]);
         const Layouts& layouts = layouts_of(args[1]);
         const size_t n_tokens = as_count(args[2], 0, "n_tokens"), block_size = as_count(args[3], 1, "block_size");
-        const FigureBuffer buffer(args[4]);
-        if (!layouts.fit(buffer.n_tiers(), buffer.n_rows())) raise(PyExc_ValueError, "figures have too few tiers or rows for the layouts");
-        Figures figures = buffer.figures();
+        const FigureMatrix matrix(args[4]);
+        if (!layouts.fit(matrix.n_tiers(), matrix.n_rows())) raise(PyExc_ValueError, "figures have too few tiers or rows for the layouts");
+        Figures figures = matrix.figures();
         run(Py_None, [&] {
             const Presence presence = value_of<Index>(self).presence(span_of(keys));
             Matcher matcher(presence, n_tokens, block_size);
             figures.fill(layouts, matcher, span_of(keys).size(), block_size);
         });
+        if (figures.interleaved.empty() && figures.shared.empty()) Py_RETURN_NONE;
         Reference interleaved(PyList_New(static_cast<Py_ssize_t>(figures.interleaved.size())));
         for (size_t i = 0; i < figures.interleaved.size(); ++i) {
             PyList_SetItem(interleaved.get(), static_cast<Py_ssize_t>(i), Reference(row_of(figures.interleaved[i])).release());
@@ -374,16 +385,21 @@ PyType_Spec index_spec = {"kvatlas.indexer._native.Index", sizeof(Object<Index>)
 
 int add_types(PyObject* module) {
     return guarded([&] {
+        if (PyArray_ImportNumPyAPI() < 0) throw Raised();
         Py_DECREF(add_type(module, "Index", &index_spec));
         Py_DECREF(add_type(module, "Layouts", &layouts_spec));
         add_ledger_type(module);
+        add_reuse_type(module);
         return 0;
     }, -1);
 }
 
 PyMethodDef functions[] = {
+    method<chain_keys>("chain_keys"),
     method<prefix_keys>("prefix_keys"),
     method<xxh3_64>("xxh3_64"),
+    method<held_columns>("held_columns"),
+    method<predict_columns>("predict_columns"),
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot module_slots[] = {

@@ -63,7 +63,7 @@ public:
     }
 
 private:
-    static constexpr size_t kMapFrom = kHugePage / 8;
+    static constexpr size_t kMapFrom = kHugePage / 32;
 
     bool is_mapped() const { return size_ >= kMapFrom; }
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <iterator>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -29,15 +29,40 @@ struct CopiesRow {
 inline constexpr uint32_t kChunkRows = 1024;
 inline constexpr uint32_t kNoChunk = ~uint32_t{0};
 
+// The rows of a chunk. Specializations may store less than a `Row` for each.
+template <class Row>
+class RowStore {
+public:
+    using Stored = Row;
+
+    Row& operator[](uint32_t row) { return rows_[row]; }
+    const Row& operator[](uint32_t row) const { return rows_[row]; }
+    Row get(uint32_t row) const { return rows_[row]; }
+    void append(uint32_t row, Row added) { rows_[row] = added; }
+    void settle() {}
+
+private:
+    Row rows_[kChunkRows];
+};
+
 template <class Row>
 struct Chunk {
-    uint32_t n_live, n_used, previous, next;
-    uint64_t live[kChunkRows / 64];
-    Row rows[kChunkRows];
+    uint32_t n_live = 0, n_used = 0, previous = kNoChunk, next = kNoChunk;
+    uint64_t live[kChunkRows / 64] = {};
+    RowStore<Row> rows;  // not initialized: memory that was never used stays with the system
 
     bool is_live(uint32_t row) const { return (live[row / 64] >> (row % 64) & 1) != 0; }
     void mark(uint32_t row) { live[row / 64] |= uint64_t{1} << row % 64, ++n_live; }
     void unmark(uint32_t row) { live[row / 64] &= ~(uint64_t{1} << row % 64), --n_live; }
+
+    // Writes the next row; returns its number.
+    uint32_t append(const Row& added) {
+        const uint32_t row = n_used++;
+        rows.append(row, added);
+        mark(row);
+        if (n_used == kChunkRows) rows.settle();
+        return row;
+    }
 
     // Returns the first live row from `row` on, kChunkRows if there is none.
     uint32_t live_from(uint32_t row) const {
@@ -68,14 +93,14 @@ public:
         }
         const uint32_t chunk = free_.back();
         free_.pop_back();
-        Chunk<Row>& fresh = (*this)[chunk];
-        fresh.n_live = fresh.n_used = 0;
-        fresh.previous = fresh.next = kNoChunk;
-        std::fill(std::begin(fresh.live), std::end(fresh.live), 0);
+        new (&(*this)[chunk]) Chunk<Row>;
         return chunk;
     }
 
-    void give(uint32_t chunk) { free_.push_back(chunk); }
+    void give(uint32_t chunk) {
+        (*this)[chunk].~Chunk();
+        free_.push_back(chunk);
+    }
 
     size_t n_chunks() const { return slabs_.size() * kPerSlab; }
     size_t n_bytes() const { return (n_chunks() - free_.size()) * sizeof(Chunk<Row>); }
@@ -89,6 +114,8 @@ private:
 template <class Row>
 class OrderedKeys {
 public:
+    using Stored = typename RowStore<Row>::Stored;
+
     OrderedKeys(ChunkPool<Row>& pool, Mixer mixer) : pool_(&pool), mixer_(mixer) {}
     OrderedKeys(const OrderedKeys&) = delete;
     OrderedKeys& operator=(const OrderedKeys&) = delete;
@@ -98,14 +125,29 @@ public:
     size_t n_bytes() const { return positions_.n_bytes(); }
     void prefetch(uint64_t key) const { positions_.prefetch(mixer_(key)); }
 
-    // Returns the row of `key`, null if absent; valid until the next change.
-    Row* find(uint64_t key) {
+    // Returns what is stored of the row of `key`, null if absent; valid until the next change.
+    Stored* find(uint64_t key) {
         const auto position = locate(key);
-        return position ? &row(*position) : nullptr;
+        return position ? &stored(*position) : nullptr;
+    }
+
+    // Returns the row of `key`.
+    std::optional<Row> get(uint64_t key) const {
+        const auto position = locate(key);
+        return position ? std::optional(at(*position / kChunkRows).rows.get(*position % kChunkRows)) : std::nullopt;
+    }
+
+    // Replaces the row of the same key, which keeps its place; returns false if absent.
+    bool set(const Row& changed) {
+        const auto position = locate(changed.key);
+        if (!position) return false;
+        Chunk<Row>& chunk = at(*position / kChunkRows);
+        chunk.rows.set(*position % kChunkRows, chunk.n_used, changed);
+        return true;
     }
 
     // Adds a key that is absent as the most recent.
-    void push_back(Row added) {
+    void push_back(const Row& added) {
         const uint32_t position = append(added);
         positions_.insert(mixer_(added.key), position, Rows{*this});
         ++size_;
@@ -117,7 +159,7 @@ public:
         if (!position) return false;
         const uint32_t chunk = *position / kChunkRows;
         if (chunk == tail_ && *position % kChunkRows + 1 == at(tail_).n_used) return true;
-        const Row moved = row(*position);
+        const Row moved = at(chunk).rows.get(*position % kChunkRows);
         positions_.replace(mixer_(key), *position, append(moved));
         kill(*position);
         return true;
@@ -133,19 +175,19 @@ public:
     // Removes and returns the least recently used key; the set must not be empty.
     Row pop_front() {
         const uint32_t first = oldest_row();
-        const Row oldest = at(head_).rows[first];
+        const Row oldest = at(head_).rows.get(first);
         prefetch(at(head_).rows[std::min(first + kAhead, kChunkRows - 1)].key);  // likely removed soon
         take_out(oldest.key, head_ * kChunkRows + first);
         return oldest;
     }
 
     // Returns the least recently used key; the set must not be empty.
-    Row& front() { return at(head_).rows[oldest_row()]; }
+    Stored& front() { return at(head_).rows[oldest_row()]; }
 
     // Returns whether `position` is a row of this set; positions from callers are not trusted.
     bool is_row(uint32_t position) const {
         if (position / kChunkRows >= pool_->n_chunks() || !at(position / kChunkRows).is_live(position % kChunkRows)) return false;
-        return locate(row(position).key) == position;
+        return locate(stored(position).key) == position;
     }
 
     // Copies rows after position `after` (none: from the oldest) into `out`; returns the last copied position.
@@ -159,7 +201,7 @@ public:
                 next = 0;
                 continue;
             }
-            out.push_back(at(chunk).rows[found]);
+            out.push_back(at(chunk).rows.get(found));
             after = chunk * kChunkRows + found;
             next = found + 1;
         }
@@ -192,13 +234,13 @@ private:
     static constexpr uint32_t kAhead = 8;
 
     Chunk<Row>& at(uint32_t chunk) const { return (*pool_)[chunk]; }
-    Row& row(uint32_t position) const { return at(position / kChunkRows).rows[position % kChunkRows]; }
+    Stored& stored(uint32_t position) const { return at(position / kChunkRows).rows[position % kChunkRows]; }
 
     // Access of the hash index to the rows.
     struct Rows {
         const OrderedKeys& keys;
-        uint64_t hash(uint32_t position) const { return keys.mixer_(keys.row(position).key); }
-        void prefetch(uint32_t position) const { __builtin_prefetch(&keys.row(position)); }
+        uint64_t hash(uint32_t position) const { return keys.mixer_(keys.stored(position).key); }
+        void prefetch(uint32_t position) const { __builtin_prefetch(&keys.stored(position)); }
     };
 
     uint32_t oldest_row() const {
@@ -208,7 +250,7 @@ private:
     }
 
     std::optional<uint32_t> locate(uint64_t key) const {
-        return positions_.find(mixer_(key), [&](uint32_t position) { return row(position).key == key; });
+        return positions_.find(mixer_(key), [&](uint32_t position) { return stored(position).key == key; });
     }
 
     void take_out(uint64_t key, uint32_t position) {
@@ -220,18 +262,14 @@ private:
         kill(position);
     }
 
-    uint32_t append(Row added) {
+    uint32_t append(const Row& added) {
         if (tail_ == kNoChunk || at(tail_).n_used == kChunkRows) {
             const uint32_t fresh = pool_->take();
             at(fresh).previous = tail_;
             (tail_ == kNoChunk ? head_ : at(tail_).next) = fresh;
             tail_ = fresh;
         }
-        Chunk<Row>& chunk = at(tail_);
-        const uint32_t position = chunk.n_used++;
-        chunk.rows[position] = added;
-        chunk.mark(position);
-        return tail_ * kChunkRows + position;
+        return tail_ * kChunkRows + at(tail_).append(added);
     }
 
     void kill(uint32_t position) {
@@ -261,12 +299,11 @@ private:
         for (const uint32_t from : {left, right}) {
             const Chunk<Row>& chunk = at(from);
             for (uint32_t r = chunk.live_from(0); r != kChunkRows; r = chunk.live_from(r + 1)) {
-                to.rows[to.n_used] = chunk.rows[r];
-                to.mark(to.n_used);
-                positions_.replace(mixer_(chunk.rows[r].key), from * kChunkRows + r, merged * kChunkRows + to.n_used);
-                ++to.n_used;
+                const uint32_t row = to.append(chunk.rows.get(r));
+                positions_.replace(mixer_(chunk.rows[r].key), from * kChunkRows + r, merged * kChunkRows + row);
             }
         }
+        to.rows.settle();
         to.previous = at(left).previous;
         to.next = at(right).next;
         (to.previous == kNoChunk ? head_ : at(to.previous).next) = merged;

@@ -12,6 +12,7 @@ import numpy as np
 from ...events.stream import Trust
 from .columns import CodeArray, FloatArray, Mask, RowArray
 from .model import Adapters, Candidate, InFlightLoad, Load, RequestView
+from .operations import float_cells
 from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
@@ -124,36 +125,12 @@ class Candidates:
     Attributes:
         directory: as above; `names` and the like select its rows.
         rows: as above.
-        state: as above.
+        state: as above; `waiting` and the like are its rows.
         trust: as above.
         prefix: as above.
-        waiting, running, kv_utilization, updated_at: rows of `state`, NaN if unknown.
-        in_flight_requests, in_flight_tokens, credit: rows of `state`.
     """
 
-    __slots__ = (
-        "_adapters",
-        "credit",
-        "directory",
-        "in_flight_requests",
-        "in_flight_tokens",
-        "kv_utilization",
-        "prefix",
-        "rows",
-        "running",
-        "state",
-        "trust",
-        "updated_at",
-        "waiting",
-    )
-
-    waiting: FloatArray
-    running: FloatArray
-    kv_utilization: FloatArray
-    updated_at: FloatArray
-    in_flight_requests: FloatArray
-    in_flight_tokens: FloatArray
-    credit: FloatArray
+    __slots__ = ("_adapters", "directory", "prefix", "rows", "state", "trust")
 
     def __init__(
         self,
@@ -167,15 +144,6 @@ class Candidates:
     ) -> None:
         self.directory, self.state, self.trust, self.prefix = directory, state, trust, prefix
         self.rows, self._adapters = rows, adapters
-        (
-            self.waiting,
-            self.running,
-            self.in_flight_requests,
-            self.kv_utilization,
-            self.updated_at,
-            self.in_flight_tokens,
-            self.credit,
-        ) = state
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Candidates:
@@ -210,8 +178,8 @@ class Candidates:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, row: int) -> Candidate:
-        """Return one row as an object, which does not change with the table. Cost: about 4 us."""
-        waiting, running, requests, used, updated_at, tokens, credit = self.state[:, row].tolist()
+        """Return one row as an object, which does not change with the table. Cost: about 2 us."""
+        waiting, running, requests, used, updated_at, tokens, credit = float_cells(self.state, row)
         place = self._place(row)
         directory = self.directory
         load = None
@@ -230,6 +198,48 @@ class Candidates:
         )
 
     # -- columns --------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> FloatArray:
+        """Requests waiting in the engine at the last scrape; NaN if unknown."""
+        column: FloatArray = self.state[WAITING]
+        return column
+
+    @property
+    def running(self) -> FloatArray:
+        """Requests that the engine served at the last scrape; NaN if unknown."""
+        column: FloatArray = self.state[RUNNING]
+        return column
+
+    @property
+    def kv_utilization(self) -> FloatArray:
+        """Part of the GPU blocks that running requests hold, 0 to 1; NaN if unknown."""
+        column: FloatArray = self.state[KV_UTILIZATION]
+        return column
+
+    @property
+    def updated_at(self) -> FloatArray:
+        """Monotonic seconds of the last scrape; NaN if the load is unknown."""
+        column: FloatArray = self.state[UPDATED_AT]
+        return column
+
+    @property
+    def in_flight_requests(self) -> FloatArray:
+        """Requests sent by this process that have not ended."""
+        column: FloatArray = self.state[REQUESTS]
+        return column
+
+    @property
+    def in_flight_tokens(self) -> FloatArray:
+        """Uncached prompt tokens of requests sent by this process whose response has not begun."""
+        column: FloatArray = self.state[TOKENS]
+        return column
+
+    @property
+    def credit(self) -> FloatArray:
+        """Credit of prefix scores, 0 to 1."""
+        column: FloatArray = self.state[CREDIT]
+        return column
 
     @property
     def names(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Types of columns, and the arithmetic that scorers share."""
+"""Types of columns, and arithmetic that scorers share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 """One number per row, or several rows of them; NaN is unknown."""
+
+IntArray: TypeAlias = NDArray[np.int32]
+"""One number of blocks or the like per row, or several rows of them."""
 
 CodeArray: TypeAlias = NDArray[np.int8]
 """Codes of a small set of values, one per row."""
@@ -30,21 +33,9 @@ def unknown_as_zero(scores: FloatArray) -> FloatArray:
     return known
 
 
-def rate_by_load(column: FloatArray) -> FloatArray:
-    """Score numbers of requests `(max - n) / (max - min)`, or 1 if all known numbers are equal.
-
-    An unknown number scores 0 and is not part of min and max: an endpoint without metrics must not look idle.
-    """
-    least, most = least_and_most(column)
-    if most > least:
-        scores: FloatArray = (most - column) / (most - least)
-        return unknown_as_zero(scores)
-    return np.where(column == most, 1.0, 0.0)
-
-
-def least_and_most(column: FloatArray) -> tuple[float, float]:
-    """Return the lowest and the highest known number, NaN if none is known."""
-    return float(np.fmin.reduce(column, initial=np.nan)), float(np.fmax.reduce(column, initial=np.nan))
+def are_valid(scores: FloatArray) -> bool:
+    """Return whether all are in [0, 1]; NaN is not. At least one."""
+    return bool(np.minimum.reduce(scores, axis=None) >= 0.0 and np.maximum.reduce(scores, axis=None) <= 1.0)
 
 
 def weighted_sums(scores: FloatArray, weights: Sequence[float]) -> FloatArray:

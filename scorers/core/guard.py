@@ -10,7 +10,7 @@ import numpy as np
 
 from .base import Filter, MarksResponses, Picker, Rng, Scorer
 from .candidates import Candidates
-from .columns import FloatArray
+from .columns import FloatArray, are_valid
 from .decision import Decision, PluginFault
 from .model import RequestView
 from .ratings import Inputs, Verdicts
@@ -47,54 +47,55 @@ def checked_verdicts(
 
 
 def checked_ratings(
-    name: str, scorer: Scorer, request: RequestView, candidates: Candidates, scores: FloatArray
-) -> tuple[Inputs | None, PluginFault | None]:
-    """Write the scores into `scores`, all 0 if they are invalid, and return their inputs.
+    name: str, scorer: Scorer, request: RequestView, candidates: Candidates, n: int
+) -> tuple[FloatArray, Inputs | None, PluginFault | None]:
+    """Return scores of `n` candidates and their inputs; a scorer without a valid result gives all 0.
 
-    `repaired` must follow: scores may still be outside [0, 1].
+    Scores may still be outside [0, 1], or no numbers: `weigh` finds that, and `repaired` mends it.
     """
-    n = len(candidates)
     try:
         ratings = scorer.rate(request, candidates)
-        given, inputs = ratings.scores, ratings.inputs
-        if len(given) == n and (inputs is None or callable(inputs.raw) or len(inputs.raw) == n):
-            scores[:] = given
-            return inputs, None
-        detail = f"rated {len(given)} endpoints, want {n}"
-        fault = PluginFault(name, "wrong_length", detail)
+        scores, inputs = ratings.scores, ratings.inputs
+        if len(scores) == n and (inputs is None or callable(inputs.raw) or len(inputs.raw) == n):
+            return scores, inputs, None
+        fault = PluginFault(name, "wrong_length", f"rated {len(scores)} endpoints, want {n}")
     except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
         fault = PluginFault(name, "raised", _description(error))
-    scores[:] = 0.0
-    return None, fault
+    return np.zeros(n), None, fault
 
 
-def are_valid(scores: FloatArray) -> bool:
-    """Return whether all are in [0, 1]; NaN is not. At least one."""
-    return bool(np.minimum.reduce(scores, axis=None) >= 0.0 and np.maximum.reduce(scores, axis=None) <= 1.0)
-
-
-def repaired(name: str, scores: FloatArray) -> PluginFault | None:
-    """Bring one scorer's scores into [0, 1], in place; return the fault if any was outside."""
+def repaired(name: str, given: FloatArray, n: int) -> tuple[FloatArray, PluginFault | None]:
+    """Return one scorer's `n` scores as numbers in [0, 1], and the fault if they were not."""
+    scores = np.zeros(n)
+    try:
+        scores[:] = given
+    except Exception as error:  # noqa: BLE001 - see `call_plugin`; the result may be of any type
+        return np.zeros(n), PluginFault(name, "raised", _description(error))
     if are_valid(scores):
-        return None
-    n, n_not_finite = len(scores), int(np.count_nonzero(~np.isfinite(scores)))
+        return scores, None
+    n_not_finite = int(np.count_nonzero(~np.isfinite(scores)))
     n_outside = int(np.count_nonzero(~((scores >= 0.0) & (scores <= 1.0))))
-    scores[:] = np.clip(np.where(np.isfinite(scores), scores, 0.0), 0.0, 1.0)
+    scores = np.clip(np.where(np.isfinite(scores), scores, 0.0), 0.0, 1.0)
     if n_not_finite:
-        return PluginFault(name, "not_finite", f"{n_not_finite} of {n} scores are not finite, taken as 0")
-    return PluginFault(name, "out_of_range", f"{n_outside} of {n} scores outside [0, 1], clamped")
+        return scores, PluginFault(
+            name, "not_finite", f"{n_not_finite} of {n} scores are not finite, taken as 0"
+        )
+    return scores, PluginFault(name, "out_of_range", f"{n_outside} of {n} scores outside [0, 1], clamped")
 
 
 def checked_pick(
     picker: Picker, totals: FloatArray, rng: Rng, fallback: Picker
 ) -> tuple[Sequence[int], bool, PluginFault | None]:
     """Return distinct indices into `totals`, best first; `fallback` picks if the result of `picker` is invalid."""
+    n = len(totals)
     try:
         picked, by_chance = picker.pick(totals, rng=rng)
-        if picked and len(set(picked)) == len(picked) and all(_is_row(row, len(totals)) for row in picked):
+        is_valid = bool(picked) and len(set(picked)) == len(picked)
+        for row in picked:
+            is_valid = is_valid and _is_row(row, n)
+        if is_valid:
             return picked, by_chance, None
-        detail = f"picked {len(picked)} of {len(totals)} endpoints"
-        fault = PluginFault(picker.type, "wrong_answer", detail)
+        fault = PluginFault(picker.type, "wrong_answer", f"picked {len(picked)} of {n} endpoints")
     except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
         fault = PluginFault(picker.type, "raised", _description(error))
     return *fallback.pick(totals, rng=rng), fault

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from .candidates import CREDIT, N_STATE, UPDATED_AT, Candidates, Directory
-from .columns import CodeArray, FloatArray, RowArray, SmallFloats, shown
-from .prefix_columns import PrefixColumns
+from .candidates import N_STATE, UPDATED_AT, Candidates, Directory
+from .columns import CodeArray, FloatArray, IntArray, Mask, RowArray, shown
+from .lines import N_COUNTS, unpacked
+from .operations import packed
+from .prefix_columns import N_BESIDE_TIERS, NO_RANKS, NO_RUNS, PrefixColumns, Runs
 
-Counts: TypeAlias = NDArray[np.uint16 | np.uint32]
+PARTS_BYTES, PART_BYTES = 500, 96
+"""Upper bounds of the memory of an endpoint's runs whose tiers alternate or its further ranks, and of each of these."""
 
-MAX_UINT16 = int(np.iinfo(np.uint16).max)
 
-N_SMALL = 32
-"""Candidates up to which it costs less to keep the figures of all prefixes than to find those that are not 0."""
+class KeptPrefix(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of prefixes beside their numbers; see `PrefixColumns`.
 
-N_COUNTS = 3
-"""First rows of `Candidates.state`, which are small numbers: requests waiting, running and in flight."""
+    Attributes:
+        tiers: names of the configured tiers, fastest first.
+        n_blocks: full blocks of the prompt, None if they differ between endpoints.
+        block_size: tokens per block, likewise.
+        is_partial: whether some endpoint has no prefix.
+        interleaved: row -> runs.
+        other_ranks: row -> rank -> usable tokens.
+    """
+
+    tiers: tuple[str, ...]
+    n_blocks: int | None
+    block_size: int | None
+    is_partial: bool
+    interleaved: Mapping[int, Runs]
+    other_ranks: Mapping[int, Mapping[int, int]]
+
+    @property
+    def n_bytes(self) -> int:
+        """Upper bound of the memory of `interleaved` and `other_ranks`."""
+        parts = (*self.interleaved.values(), *self.other_ranks.values())
+        return len(parts) * PARTS_BYTES + sum(map(len, parts)) * PART_BYTES
 
 
 class KeptTable(msgspec.Struct, frozen=True, gc=False):
@@ -29,56 +49,49 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         directory: names, addresses and labels, shared with other decisions.
         rows: rows of the directory, None for all.
-        counts: requests waiting, running and in flight; 0 if unknown.
-        figures: KV-cache utilization, age of the load in seconds (NaN if unknown), and tokens in flight.
-        credit: by row, or one number for all.
-        trust: codes of trust.
-        prefix: prefixes of the rows in `holding`, None if the request has no block keys.
-        holding: rows that hold something, or have another rank than 0; None for all.
+        lines: the numbers, see `lines`: those of `state`, the codes of trust, then those of the prefixes.
+        prefix: None if the request has no block keys.
     """
 
     directory: Directory
     rows: RowArray | None
-    counts: Counts
-    figures: SmallFloats
-    credit: SmallFloats
-    trust: CodeArray
-    prefix: PrefixColumns | None
-    holding: NDArray[np.uint16 | np.uint32] | None
+    lines: bytes
+    prefix: KeptPrefix | None
 
     @classmethod
     def of(cls, candidates: Candidates, *, now: float) -> KeptTable:
         """Copy the columns of a table at the time `now`."""
-        state, prefix = candidates.state, candidates.prefix
-        counts = np.fmax(state[:N_COUNTS], 0.0)
-        figures = np.empty((CREDIT - N_COUNTS, len(candidates)), np.float32)
-        figures[:] = state[N_COUNTS:CREDIT]
-        credit = candidates.credit
-        is_uniform = (credit == credit[:1]).all()
-        figures[UPDATED_AT - N_COUNTS] = now - candidates.updated_at
-        holding = prefix.holding if prefix is not None and len(candidates) > N_SMALL else None
-        return cls(
-            candidates.directory,
-            candidates.rows,
-            _small(counts),
-            figures,
-            credit[:1].astype(np.float32) if is_uniform else credit.astype(np.float32),
-            candidates.trust.copy(),
-            prefix.small(holding) if prefix is not None else None,
-            _small(holding) if holding is not None else None,
-        )
+        counts: list[IntArray | CodeArray | Mask] = [candidates.trust]
+        prefix, kept = candidates.prefix, None
+        if prefix is not None:
+            n_blocks, block_size, is_known = prefix.n_blocks, prefix.block_size, prefix.is_known
+            counts.append(prefix.figures)
+            if not isinstance(n_blocks, int):
+                counts.append(n_blocks)
+            if not isinstance(block_size, int):
+                counts.append(block_size)
+            if is_known is not None:
+                counts.append(is_known)
+            kept = KeptPrefix(
+                prefix.tiers,
+                n_blocks if isinstance(n_blocks, int) else None,
+                block_size if isinstance(block_size, int) else None,
+                is_known is not None,
+                prefix.interleaved or NO_RUNS,  # an empty one of each prompt would take memory
+                prefix.other_ranks or NO_RANKS,
+            )
+        return cls(candidates.directory, candidates.rows, packed(candidates.state, now, counts), kept)
 
     def __len__(self) -> int:
-        return len(self.trust)
+        return len(self.directory if self.rows is None else self.rows)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all columns, those included that other decisions may share."""
-        n_bytes = self.counts.nbytes + self.figures.nbytes + self.credit.nbytes + self.trust.nbytes
-        for each in (self.rows, self.holding):
-            if each is not None:
-                n_bytes += each.nbytes
-        return n_bytes + (self.prefix.n_bytes if self.prefix is not None else 0)
+        """Upper bound of the memory of what grows with the fleet, that included which other decisions may share."""
+        n_bytes, prefix = len(self.lines), self.prefix
+        if prefix is not None and (prefix.interleaved or prefix.other_ranks):
+            n_bytes += prefix.n_bytes
+        return n_bytes if self.rows is None else n_bytes + self.rows.nbytes
 
     def row(self, name: str) -> int | None:
         """Return the row of a name, None if it is not in the table."""
@@ -86,21 +99,37 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
 
     def table(self, *, now: float) -> Candidates:
         """Return the candidates as a table, without their LoRA adapters; `now` as given to `of`."""
-        state = np.empty((N_STATE, len(self)))
-        state[:N_COUNTS] = self.counts
-        state[N_COUNTS:CREDIT] = shown(self.figures)
-        state[CREDIT] = shown(self.credit)
+        read = self._read()
+        state = read[:N_STATE]
+        state[N_COUNTS:] = shown(state[N_COUNTS:].astype(np.float32))
         state[UPDATED_AT] = now - state[UPDATED_AT]
         state[:2, np.isnan(state[UPDATED_AT])] = np.nan
-        return Candidates(self.directory, state, self.trust, self.prefixes(), rows=self.rows)
+        trust = read[N_STATE].astype(np.int8)
+        return Candidates(self.directory, state, trust, self._prefixes(read), rows=self.rows)
 
     def prefixes(self) -> PrefixColumns | None:
         """Return the prefixes of all rows, None if the request has no block keys."""
-        if self.prefix is None:
+        return self._prefixes(self._read()) if self.prefix is not None else None
+
+    def _read(self) -> FloatArray:
+        n_lines, kept = N_STATE + 1, self.prefix
+        if kept is not None:
+            n_lines += 2 * len(kept.tiers) + N_BESIDE_TIERS
+            n_lines += (kept.n_blocks is None) + (kept.block_size is None) + kept.is_partial
+        return unpacked(self.lines, n=len(self), n_lines=n_lines)
+
+    def _prefixes(self, read: FloatArray) -> PrefixColumns | None:
+        kept = self.prefix
+        if kept is None:
             return None
-        rows = slice(None) if self.holding is None else self.holding.astype(np.intp)
-        return self.prefix.spread(rows, n=len(self))
-
-
-def _small(numbers: FloatArray | RowArray) -> NDArray[np.uint16 | np.uint32]:
-    return numbers.astype(np.uint16 if numbers.max(initial=0) <= MAX_UINT16 else np.uint32)
+        end = N_STATE + 1 + 2 * len(kept.tiers) + N_BESIDE_TIERS
+        more = iter(read[end:])
+        return PrefixColumns(
+            kept.tiers,
+            read[N_STATE + 1 : end].astype(np.int32),
+            next(more).astype(np.int32) if kept.n_blocks is None else kept.n_blocks,
+            next(more).astype(np.int32) if kept.block_size is None else kept.block_size,
+            is_known=next(more).astype(np.bool_) if kept.is_partial else None,
+            interleaved=kept.interleaved,
+            other_ranks=kept.other_ranks,
+        )

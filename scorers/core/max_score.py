@@ -8,7 +8,8 @@ import numpy as np
 
 from .base import Rng
 from .columns import FloatArray
-from .shuffle import shuffled, skip_shuffle
+from .operations import pick_highest
+from .shuffle import shuffled
 
 
 class MaxScorePicker:
@@ -28,14 +29,9 @@ class MaxScorePicker:
 
         A shuffle before the stable sort makes every order of tied totals equally likely.
         """
-        best = int(totals.argmax())
-        is_best = totals == totals[best]
-        tie = bool(np.count_nonzero(is_best) > 1)
-        if self._count > 1:
-            rows = np.array(shuffled(len(totals), rng))
-            return rows[np.argsort(-totals[rows], kind="stable")[: self._count]].tolist(), tie
-        if not tie:
-            skip_shuffle(len(totals), rng)
-            return [best], tie
-        order = shuffled(len(totals), rng)
-        return [next(row for row in order if is_best[row])], tie
+        if self._count == 1:
+            row, tie = pick_highest(totals, rng)
+            return [row], tie
+        rows = np.array(shuffled(len(totals), rng))
+        picked = rows[np.argsort(-totals[rows], kind="stable")[: self._count]].tolist()
+        return picked, bool(np.count_nonzero(totals == totals.max()) > 1)

@@ -7,25 +7,21 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...indexer.match import PrefixMatch, RankMatch
-from .columns import FloatArray, Mask, RowArray
+from .columns import FloatArray, IntArray, Mask, RowArray
+from .operations import int_cells
 
 T = TypeVar("T")
-
-IntArray: TypeAlias = NDArray[np.int32] | NDArray[np.int16]
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Union prefix as (tier, blocks), in prompt order."""
 
-MAX_INT16 = int(np.iinfo(np.int16).max)
-
 N_BESIDE_TIERS = 3
 """Rows of `PrefixColumns.figures` after those by tier: usable blocks, rank and predicted blocks."""
 
-_NONE: Mapping[int, Runs] = MappingProxyType({})
-_NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})
+NO_RUNS: Mapping[int, Runs] = MappingProxyType({})
+NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})
 
 
 class PrefixColumns:
@@ -53,8 +49,8 @@ class PrefixColumns:
         block_size: IntArray | int,
         *,
         is_known: Mask | None = None,
-        interleaved: Mapping[int, Runs] = _NONE,
-        other_ranks: Mapping[int, Mapping[int, int]] = _NO_RANKS,
+        interleaved: Mapping[int, Runs] = NO_RUNS,
+        other_ranks: Mapping[int, Mapping[int, int]] = NO_RANKS,
     ) -> None:
         self.tiers, self.figures, self.n_blocks, self.block_size = tiers, figures, n_blocks, block_size
         self.is_known, self.interleaved, self.other_ranks = is_known, interleaved, other_ranks
@@ -92,14 +88,11 @@ class PrefixColumns:
         """Return the match of one row, None if it is unknown."""
         if self.is_known is not None and not self.is_known[row]:
             return None
-        figures = self.figures[:, row].tolist()
+        figures = int_cells(self.figures, row)
         n_tiers = len(self.tiers)
         usable, rank, predicted = figures[2 * n_tiers :]
         held = RankMatch(
-            tuple(figures[:n_tiers]),
-            tuple(figures[n_tiers : 2 * n_tiers]),
-            usable,
-            self.interleaved.get(row, ()),
+            figures[:n_tiers], figures[n_tiers : 2 * n_tiers], usable, self.interleaved.get(row, ())
         )
         return PrefixMatch(
             self.tiers,
@@ -180,21 +173,6 @@ class PrefixColumns:
         return np.where(self.is_known, figures, np.nan)
 
     @property
-    def n_bytes(self) -> int:
-        """Bytes of all columns."""
-        n_bytes = self.figures.nbytes
-        for each in (self.n_blocks, self.block_size):
-            if not isinstance(each, int):
-                n_bytes += each.nbytes
-        return n_bytes + (self.is_known.nbytes if self.is_known is not None else 0)
-
-    @property
-    def n_parts(self) -> tuple[int, int]:
-        """Numbers of entries in `interleaved` and `other_ranks`, and of runs and ranks in all of them."""
-        both = (*self.interleaved.values(), *self.other_ranks.values())
-        return len(both), sum(map(len, both))
-
-    @property
     def max_blocks(self) -> int:
         """Full blocks of the prompt at the smallest block size in use."""
         return self.n_blocks if isinstance(self.n_blocks, int) else int(self.n_blocks.max())
@@ -203,39 +181,6 @@ class PrefixColumns:
     def holds_any(self) -> bool:
         """Whether any tier of any candidate has the first block, predictions included."""
         return bool(self.tier_blocks.any())
-
-    @property
-    def holding(self) -> RowArray:
-        """Rows with any figure that is not 0."""
-        return np.flatnonzero(np.bitwise_or.reduce(self.figures, axis=0))
-
-    def small(self, rows: RowArray | None) -> PrefixColumns:
-        """Return copies of some rows, None for all, in as few bytes as they need; `is_known` stays that of all rows."""
-        figures: IntArray = self.figures if rows is None else self.figures[:, rows]
-        is_known = self.is_known
-        return PrefixColumns(
-            self.tiers,
-            figures.astype(np.int16) if self.max_blocks <= MAX_INT16 else figures.astype(np.int32),
-            self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks.copy(),
-            self.block_size if isinstance(self.block_size, int) else self.block_size.copy(),
-            is_known=is_known.copy() if is_known is not None else None,
-            interleaved=self.interleaved,
-            other_ranks=self.other_ranks,
-        )
-
-    def spread(self, rows: RowArray | slice, *, n: int) -> PrefixColumns:
-        """Return the columns of all `n` rows, of which `small` kept `rows`."""
-        figures = np.zeros((len(self.figures), n), np.int32)
-        figures[:, rows] = self.figures
-        return PrefixColumns(
-            self.tiers,
-            figures,
-            self.n_blocks,
-            self.block_size,
-            is_known=self.is_known,
-            interleaved=self.interleaved,
-            other_ranks=self.other_ranks,
-        )
 
     def take(self, rows: RowArray) -> PrefixColumns:
         """Return the columns of some rows, in their order."""

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .columns import FloatArray
-from .prefix_columns import IntArray, PrefixColumns
+from .columns import FloatArray, IntArray
+from .prefix_columns import PrefixColumns
 
 
 class PrefixSource(Protocol):

@@ -14,7 +14,6 @@ from .candidates import Candidates
 from .columns import FloatArray, RowArray, weighted_sums
 from .decision import Decision, Drop, PluginFault, WeightedScorer
 from .guard import (
-    are_valid,
     call_plugin,
     checked_headers,
     checked_pick,
@@ -24,6 +23,7 @@ from .guard import (
 )
 from .max_score import MaxScorePicker
 from .model import RequestView
+from .operations import weigh
 from .ratings import Inputs
 
 
@@ -90,9 +90,9 @@ class Profile:
         kept, rows = (
             self._filtered(request, candidates, rng, drops, faults) if self._filters else (candidates, None)
         )
-        scores, inputs = self._rated(request, kept, faults)
-        totals = weighted_sums(scores, self._weights)
+        scores, totals, inputs = self._rated(request, kept, faults)
         picked, tie = self._picked(totals, rng, faults)
+        chosen = kept[picked[0]] if picked else None
         return Decision(
             model=request.model,
             n_tokens=request.n_tokens,
@@ -100,9 +100,11 @@ class Profile:
             scorers=self._weighted,
             inputs=inputs,
             scores=scores,
-            picked=tuple([kept.name(row) for row in picked]),
+            picked=(chosen.name,)
+            if chosen is not None and len(picked) == 1
+            else tuple(map(kept.name, picked)),
             row=picked[0] if picked else -1,
-            chosen=kept[picked[0]] if picked else None,
+            chosen=chosen,
             tie=tie,
             drops=tuple(drops),
             rows=rows,
@@ -165,25 +167,42 @@ class Profile:
 
     def _rated(
         self, request: RequestView, candidates: Candidates, faults: list[PluginFault]
-    ) -> tuple[FloatArray, tuple[Inputs | None, ...]]:
-        """Return the scores of shape (scorers, candidates), and the inputs of each scorer."""
-        scores = np.empty((len(self._scorers), len(candidates)))
-        if not scores.size:
-            return scores, (None,) * len(self._scorers)
-        found: list[Inputs | None] = []
+    ) -> tuple[FloatArray, FloatArray, tuple[Inputs | None, ...]]:
+        """Return the scores of shape (scorers, candidates), the totals, and the inputs of each scorer."""
+        n = len(candidates)
+        if not n:
+            return np.empty((len(self._scorers), 0)), np.empty(0), (None,) * len(self._scorers)
+        columns: list[FloatArray] = []
+        inputs: list[Inputs | None] = []
         bad: dict[str, PluginFault] = {}
-        for (name, scorer, _), row in zip(self._scorers, scores, strict=True):
-            inputs, fault = checked_ratings(name, scorer, request, candidates, row)
-            found.append(inputs)
+        for name, scorer, _ in self._scorers:
+            scores, shown, fault = checked_ratings(name, scorer, request, candidates, n)
+            columns.append(scores)
+            inputs.append(shown)
             if fault is not None:
                 bad[name] = fault
-        if not are_valid(scores):
-            for (name, _, _), row in zip(self._scorers, scores, strict=True):
-                if (fault := repaired(name, row)) is not None:
-                    bad[name] = fault
+        weighed = weigh(columns, self._weights, n)
+        if weighed is None:
+            weighed = self._repaired(columns, inputs, n, bad)
         if bad:
             faults.extend(bad[name] for name, _, _ in self._scorers if name in bad)
-        return scores, tuple(found)
+        return *weighed, tuple(inputs)
+
+    def _repaired(
+        self,
+        columns: list[FloatArray],
+        inputs: list[Inputs | None],
+        n: int,
+        bad: dict[str, PluginFault],
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return scores and totals of columns that are not all valid; add what was wrong to `bad`."""
+        scores = np.empty((len(columns), n))
+        for number, (name, _, _) in enumerate(self._scorers):
+            scores[number], fault = repaired(name, columns[number], n)
+            if fault is not None:
+                bad[name] = fault
+                inputs[number] = None if fault.reason == "raised" else inputs[number]
+        return scores, weighted_sums(scores, self._weights)
 
     def _picked(self, totals: FloatArray, rng: Rng, faults: list[PluginFault]) -> tuple[Sequence[int], bool]:
         if not len(totals):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .base import Rng
+from collections.abc import Callable
 
 
-def shuffled(n: int, rng: Rng) -> list[int]:
+def shuffled(n: int, rng: Callable[[], float]) -> list[int]:
     """Return 0 to n - 1 in uniformly random order. Cost: n - 1 draws."""
     order = list(range(n))
     for last in range(n - 1, 0, -1):
@@ -14,7 +14,7 @@ def shuffled(n: int, rng: Rng) -> list[int]:
     return order
 
 
-def skip_shuffle(n: int, rng: Rng) -> None:
+def skip_shuffle(n: int, rng: Callable[[], float]) -> None:
     """Take the draws of a shuffle whose order does not matter, so that later draws do not depend on that."""
     for _ in range(n - 1):
         rng()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ def replay_once(plan: Plan, case: Case, place: int) -> dict[str, float]:
 
 
 def replay_served(
-    plan: Plan, case: Case, place: int, *, on_routed: Callable[[str, Sequence[int], int], None] | None = None
+    plan: Plan, case: Case, place: int, *, on_routed: Callable[[str, array[int], int], None] | None = None
 ) -> Replayed:
     """Replay a case and return the served requests; for the arguments see `replay_once` and `Replay`."""
     fleet, seed = case.fleet.coarser(plan.granularity), place + 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import floor, inf
@@ -102,7 +103,7 @@ class Replay:
         timing: Timing,
         rng: Random,
         progress: Callable[[], None] = lambda: None,
-        on_routed: Callable[[str, Sequence[int], int], None] | None = None,
+        on_routed: Callable[[str, array[int], int], None] | None = None,
     ) -> None:
         self._on_routed = on_routed
         self._trace, self._fleet, self._router, self._progress = trace, fleet, router, progress

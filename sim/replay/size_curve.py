@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable
 
-from ...indexer.reuse_distance import ReuseDistances
+from ...indexer.factory import index_core
 
 
 class SizeCurve:
@@ -20,15 +21,18 @@ class SizeCurve:
     """
 
     def __init__(self, servers: Iterable[str], *, block_size: int, max_keys: int = 32_768) -> None:
-        self._distances = {server: ReuseDistances(max_keys=max_keys) for server in servers}
+        make = index_core().reuse_distances
+        self._distances = {
+            server: make(max_keys=max_keys, max_capacity=None, half_life_s=None) for server in servers
+        }
         self._block_size = block_size
 
-    def use(self, server: str, keys: Sequence[int], n_tokens: int) -> None:
+    def use(self, server: str, keys: array[int], n_tokens: int) -> None:
         """Record a prompt of `n_tokens`, whose full blocks have these keys, on a server."""
-        self._distances[server].use(keys, n_blocks=n_tokens / self._block_size)
+        self._distances[server].use(keys, 1, n_tokens / self._block_size, 0.0)
 
     def hit_rate(self, *, gpu_blocks: int, cpu_blocks: int) -> float:
         """Return the fraction of all prompt tokens that servers with such caches would have found, 0 to 1."""
         capacity = max(gpu_blocks, cpu_blocks)
-        found = sum(each.hits([capacity])[0] for each in self._distances.values())
-        return found / max(1.0, sum(each.n_blocks() for each in self._distances.values()))
+        found = sum(each.hits([capacity], now=0.0)[0] for each in self._distances.values())
+        return found / max(1.0, sum(each.n_blocks(now=0.0) for each in self._distances.values()))

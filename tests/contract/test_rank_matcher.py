@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.indexer.factory import IndexCore
+from kvatlas.indexer.figures import (
+    N_BESIDE_TIERS,
+    N_BLOCKS,
+    USABLE,
+    predict_columns,
+    predict_in_python,
+)
 from kvatlas.indexer.index import BlockIndex, RankMatcher
 from kvatlas.indexer.match import RankLayout, RankMatch, Window, measure
-from kvatlas.indexer.match_columns import N_BESIDE_TIERS, N_BLOCKS, USABLE, MatchedRank
+from kvatlas.indexer.match_columns import MatchedRank
 from support.cores import CORES
 from support.oracle import naive_match
 
@@ -60,9 +67,9 @@ def read(
     n_most = max((len(layout.tiers) for layout in layouts), default=1)
     figures = np.zeros((2 * n_most + N_BESIDE_TIERS, len(layouts)), np.int32)
     sparse = matcher.fill(prompt, figures, n_tokens=n_tokens)
-    assert not sparse.shared
+    assert sparse is None or not sparse.shared
     assert (figures[2 * n_most + N_BLOCKS] == len(prompt)).all()
-    interleaved = {row: runs for row, _, runs in sparse.interleaved}
+    interleaved = {row: runs for row, _, runs in (sparse.interleaved if sparse is not None else ())}
     found: dict[int, RankMatch] = {}
     for row, layout in enumerate(layouts):
         n = len(layout.tiers)
@@ -143,3 +150,45 @@ def test_many_ranks_are_told_apart_by_their_positions(core: IndexCore) -> None:
 def test_impossible_layout_is_refused(core: IndexCore, layout: RankLayout) -> None:
     with pytest.raises(ValueError, match=r"at least one tier|chunk"):
         core.make_index().matcher([MatchedRank(0, 0, layout)], block_size=16)
+
+
+@BOTH
+@given(
+    columns=st.lists(
+        st.tuples(*[st.just(0) | st.integers(0, 3)] * 4, *[st.integers(0, 2**31 - 1)] * 5), max_size=8
+    )
+)
+def test_held_columns_are_those_with_a_block_in_any_tier(
+    core: IndexCore, columns: list[tuple[int, ...]]
+) -> None:
+    figures = np.array(columns, np.int32).reshape(-1, 9).T.copy()
+
+    found = core.make_index().matcher([], block_size=1).held(figures)
+
+    assert found == [
+        (row, column[:2], column[2:4], *column[4:]) for row, column in enumerate(columns) if any(column[:2])
+    ]
+
+
+@given(
+    columns=st.lists(
+        st.tuples(*[st.integers(0, 9)] * 5, st.just(0), st.just(0), st.just(9), st.sampled_from([2, 4])),
+        min_size=1,
+        max_size=8,
+    ),
+    wanted=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 12)), unique_by=lambda each: each[0]),
+    block_size=st.sampled_from([2, 4]),
+    n_tokens=st.integers(0, 40),
+)
+def test_predictions_change_columns_alike_with_and_without_the_native_core(
+    columns: list[tuple[int, ...]], wanted: list[tuple[int, int]], block_size: int, n_tokens: int
+) -> None:
+    # two tiers, two of the union, usable blocks, rank, predicted blocks, blocks of the prompt, block size
+    before = np.array(columns, np.int32).T.copy()
+    wanted = [each for each in wanted if each[0] < len(columns)]
+    found = [before.copy(), before.copy()]
+
+    predict_in_python(found[0], wanted, block_size, n_tokens)
+    predict_columns(found[1], wanted, block_size, n_tokens)
+
+    assert found[0].tolist() == found[1].tolist()

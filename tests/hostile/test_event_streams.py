@@ -82,6 +82,26 @@ async def test_replay_faster_than_its_application_takes_bounded_memory(tmp_path:
     assert most - before < 600, f"{before:.0f} to {most:.0f} MiB for 300 batches of 4 MiB"
 
 
+async def test_engines_that_replay_at_once_share_their_memory(tmp_path: Path) -> None:
+    n_batches = 120
+    padded = [message(seq, n_bytes=700_000) for seq in range(n_batches)]
+    with ExitStack() as stack:
+        engines = [
+            stack.enter_context(hostile_engine(lambda start: iter(padded[start:]), name=f"hostile-{number}"))
+            for number in range(8)
+        ]
+        static = [engine.static() for engine in engines]
+        config = {"endpoints": {"static": static}, "events": {"maxReplayBytes": 16 * MIB}}
+        async with serving(config, tmp_path, ready=False) as served:
+            before = most = served.resident_mib()
+            for engine in engines:
+                while (await publisher(served, engine))["lastSeq"] != n_batches - 1:
+                    most = max(most, served.resident_mib())
+                await until_trust(served, engine, "live")
+    assert all(len(engine.asked) > 1 for engine in engines), "replies were broken off"
+    assert most - before < 450, f"{before:.0f} to {most:.0f} MiB for 8 replies of 80 MiB"
+
+
 async def test_honest_history_of_ten_thousand_batches_is_applied_in_turns(tmp_path: Path) -> None:
     with hostile_engine(history(10_000)) as engine:
         async with following(engine, tmp_path) as served:

@@ -17,16 +17,11 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.http2.context import Limits, Times
+from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.http2.metrics import TransportMetrics
-from kvatlas.api.http2.native import has_http2
 from kvatlas.api.tls.certificates import Certificates
 from support.certificates import certificate_files
 from support.waiting import until
-
-if has_http2():
-    from kvatlas.api.http2.listener import Http2Listener
-
-pytestmark = pytest.mark.skipif(not has_http2(), reason="the transport of the hot path needs libnghttp2")
 
 PART_OF_A_HELLO = b"\x16\x03\x01\x02\x00"
 

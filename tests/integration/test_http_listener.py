@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from kvatlas.api.acceptor import ConnectionLimits
 from kvatlas.api.rest.listener import HttpListener
@@ -130,3 +131,33 @@ async def test_second_request_of_a_connection_has_its_own_time() -> None:
     assert b"200 OK" in first
     assert n_bytes == 0
     assert found.refused == ["timeout"]
+
+
+async def test_request_that_came_as_a_whole_is_answered_without_the_application() -> None:
+    asked: list[tuple[str, bytes]] = []
+
+    def at_once(scope: Scope, body: bytes | bytearray) -> bytes | None:
+        asked.append((scope["path"], bytes(body)))
+        if scope["path"] == "/broken":
+            raise RuntimeError("a fault")
+        return b"[1]" if scope["path"] == "/once" else None
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(b"app")(scope, receive, send)
+
+    listener = HttpListener("server.rest", app, at_once=at_once)
+    port = await listener.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for sent, answer in [
+        (b"POST /once HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi", b"[1]"),
+        (b"POST /once HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", b"[1]"),
+        (b"POST /other HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi", b"app"),
+        (b"POST /broken HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"app"),
+        (b"GET /once HTTP/1.0\r\n\r\n", b"app"),
+    ]:
+        writer.write(sent)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert await reader.readexactly(3) == answer
+    writer.close()
+    await listener.stop()
+    assert asked == [("/once", b"hi"), ("/once", b"hi"), ("/other", b"hi"), ("/broken", b"")]

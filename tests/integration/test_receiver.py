@@ -15,9 +15,11 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from kvatlas.events.byte_budget import ByteBudget
+from kvatlas.events.inbox import MAX_PARTS, inbox_within
 from kvatlas.events.limits import ReplayLimits
 from kvatlas.events.model import Batch
-from kvatlas.events.receiver import MAX_PARTS, Receiver
+from kvatlas.events.receiver import Receiver
 from kvatlas.events.sockets import open_socket
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
@@ -64,7 +66,7 @@ async def receiving(
     context, turns = zmq.asyncio.Context(), Turns()
     socket = open_socket(context, zmq.PULL, receive_hwm=0, ipv6=False)
     port = socket.bind_to_random_port("tcp://127.0.0.1")
-    receiver = Receiver(socket, turns, consumer, max_queued_bytes=max_queued_bytes)
+    receiver = Receiver(socket, turns, consumer, open_inbox=inbox_within(ByteBudget(max_queued_bytes)))
     senders = zmq.Context()
     sender = senders.socket(zmq.PUSH)
     sender.connect(f"tcp://127.0.0.1:{port}")
@@ -174,6 +176,31 @@ async def test_bug_in_the_decoder_costs_one_batch() -> None:
         await until(lambda: sink.numbers == [0, 2, 3])
     await subscriber.close()
     assert set(sink.rejections) == {"internal_error"}
+
+
+class WaitingSink(RecordingSink):
+    """A sink that is not done with its first batch until a reply was broken off."""
+
+    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
+        super().apply(batch, live=live)
+        return self.wait() if self.numbers == [0] else None
+
+    def wait(self) -> Iterator[None]:
+        while "replays_full" not in self.rejections:
+            yield
+
+
+async def test_reply_is_broken_off_and_goes_on_later_if_it_takes_too_much_memory() -> None:
+    history = [message(seq, n_bytes=100_000) for seq in range(100)]
+    options = SubscriberOptions(tick_s=QUICK.tick_s, replay_limits=ReplayLimits(max_queued_bytes=1 << 20))
+    sink, subscriber = WaitingSink(), Subscriber(options)
+    with hostile_engine(lambda start: iter(history[start:])) as engine:
+        subscription = subscriber.subscribe(engine.events, engine.replay, sink)
+        await until(lambda: subscription.trust is Trust.LIVE and len(sink.numbers) == 100)
+        assert sink.numbers == list(range(100))
+        assert engine.asked[0] == 0 < engine.asked[1]
+        assert subscription.stream.counters.replays == 1
+    await subscriber.close()
 
 
 async def test_reply_past_its_time_is_cut_off() -> None:

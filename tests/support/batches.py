@@ -19,6 +19,11 @@ class EventBatch:
     size_bytes: int = field(default=0, compare=False)
 
     @property
+    def n_unknown_removals(self) -> int:
+        """See `Batch.n_unknown_removals`."""
+        return 0
+
+    @property
     def removed_media(self) -> frozenset[MediumName]:
         """See `Batch.removed_media`."""
         return frozenset(event.medium for event in self.events if isinstance(event, BlockRemoved))

@@ -10,6 +10,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
+from kvatlas.api.extproc.messages import read_message
 from kvatlas.api.extproc.replies import LongReply, Replies
 from kvatlas.api.extproc.stream import Step, StreamOptions
 from kvatlas.routing.outcome import Completion, ResponseBegun
@@ -231,7 +232,7 @@ class MachineDriver:
         """Send `messages`, and return the replies."""
         received: list[pb.ProcessingResponse] = []
         for message in messages:
-            step = self.machine.receive(message, n_bytes=message.ByteSize(), now=self.now)
+            step = self.machine.receive(read_message(message.SerializeToString()), now=self.now)
             received += self._carried_out(step)
         return received
 

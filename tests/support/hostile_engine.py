@@ -97,7 +97,7 @@ def _bound(socket: zmq.Socket[bytes]) -> str:
 
 
 def _serve(engine: HostileEngine, router: zmq.Socket[bytes], stop: threading.Event) -> None:
-    """Answer replay requests, one reply at a time, until `stop`; a peer that left ends its reply."""
+    """Answer replay requests, one reply at a time, until `stop`; the end of a peer or another request ends it."""
     while not stop.is_set():
         if not router.poll(20):
             continue
@@ -116,6 +116,8 @@ def _sent(router: zmq.Socket[bytes], parts: list[bytes], stop: threading.Event) 
         try:
             router.send_multipart(parts)
         except zmq.Again:
+            if router.poll(0):  # ZMQ notices that a peer with a full queue left only if it is read from
+                return False
             continue
         except zmq.ZMQError:  # the peer is gone
             return False

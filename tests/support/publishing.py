@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kvatlas.events._native import Inbox
 from kvatlas.events.limits import StreamLimits
 from kvatlas.events.model import Batch, BlockRemoved
+from kvatlas.events.runs import Run
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscription import SubscriberOptions
 from support.recording import Frame
@@ -30,6 +32,9 @@ class RecordingSink:
     def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:  # noqa: ARG002 - a parameter of EventSink
         self.rejections += batch.rejected
         self.numbers += [event.hashes[0] for event in batch if isinstance(event, BlockRemoved)]
+        return None
+
+    def apply_run(self, inbox: Inbox, seq: int) -> Run | None:  # noqa: ARG002 - parameters of EventSink
         return None
 
     def reset(self, reason: str) -> None:

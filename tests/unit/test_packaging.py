@@ -295,9 +295,11 @@ def test_wheel_from_the_sdist_holds_the_packages_the_native_parts_and_nothing_el
     names = set(zipfile.ZipFile(wheel).namelist())
     info = f"kvatlas-{PYPROJECT['project']['version']}.dist-info"
     assert {name for name in names if name.startswith("kvatlas/")} == {
+        "kvatlas/api/extproc/_native.abi3.so",
         "kvatlas/api/http2/_native.abi3.so",
         "kvatlas/events/_native.abi3.so",
         "kvatlas/indexer/_native.abi3.so",
+        "kvatlas/scorers/_native.abi3.so",
         "kvatlas/tokenization/encoding/_native.abi3.so",
         *(f"kvatlas/{path}" for path in to_install()),
     }

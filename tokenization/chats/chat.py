@@ -204,7 +204,7 @@ class ChatRenderer:
         hidden = chat.forbids_tools and self.options.hides_forbidden_tools
         if chat.anthropic is None and not hidden and not self.options.variables:
             return chat
-        variables, messages = dict(chat.variables or {}), chat.messages
+        variables, messages = dict(chat.variables), chat.messages
         if chat.anthropic is not None:
             if chat.anthropic.disables_thinking:
                 variables = with_effort(variables, self._disabled_effort)
@@ -236,10 +236,11 @@ class ChatRenderer:
 
     def _text(self, chat: ChatPrompt, media_text: str | None) -> str:
         template = self._select(chat.template, chat.tools)
+        detects = self.options.content_parts is None and not chat.template_as_variable
         try:
             entries = conversation(
                 chat.messages,
-                content_parts=self._content_parts(chat),
+                content_parts=template.content_parts if detects else self._content_parts(chat),
                 developer_role=template.developer_role,
                 calls_in_order=chat.calls_in_order,
                 media_text=media_text,
@@ -256,7 +257,7 @@ class ChatRenderer:
         return template.render(
             {
                 **self.special_tokens,
-                **(chat.variables or {}),
+                **chat.variables,
                 "messages": entries,
                 "tools": chat.tools,
                 "documents": chat.documents,

@@ -111,8 +111,12 @@ def tool_entry(function: ToolFunction, *, defer_loading: bool | None = None) -> 
 
 def has_media(messages: Iterable[Message]) -> bool:
     """Return whether any message contains an image, audio, video or embeddings."""
-    parts = [part for message in messages if isinstance(message.content, list) for part in message.content]
-    return bool(parts) and any(not isinstance(part, str) and modality(part) is not None for part in parts)
+    for message in messages:
+        if isinstance(message.content, list):
+            for part in message.content:
+                if not isinstance(part, str) and modality(part) is not None:
+                    return True
+    return False
 
 
 def modality(part: Mapping[str, Any]) -> str | None:
@@ -161,12 +165,14 @@ def conversation(
             precedes the message's text, where the engine inserts the model's own placeholder.
     """
     entries: list[Entry] = []
+    has_developer = False
     for message in messages:
+        has_developer = has_developer or message.role == "developer"
         content = _content(message, content_parts=content_parts, media_text=media_text)
         entry: Entry = {"role": message.role, "content": content}
         _add_details(entry, message, calls_in_order=calls_in_order)
         entries.append(entry)
-    if not developer_role and "developer" in [message.role for message in messages]:
+    if has_developer and not developer_role:
         return _one_system_message([_as_system(entry) for entry in entries])
     return entries
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextvars import ContextVar
 from itertools import chain, compress, repeat
 from types import CodeType
@@ -38,17 +37,8 @@ macros, and without a reference cycle it is freed, with the prompt in it, right 
 
 T = TypeVar("T")
 
-_limit_s: ContextVar[float | None] = ContextVar("limit_s", default=None)
-
-
-@contextmanager
-def render_limit(limit_s: float) -> Generator[None]:
-    """Limit the CPU time of each rendering that begins within the context."""
-    before = _limit_s.set(limit_s)
-    try:
-        yield
-    finally:
-        _limit_s.reset(before)
+render_limit_s: ContextVar[float | None] = ContextVar("render_limit_s", default=None)
+"""CPU time of each rendering that begins in the context; None for `MAX_RENDER_S`."""
 
 
 class Stopwatch:
@@ -57,10 +47,11 @@ class Stopwatch:
     __slots__ = ("_end", "_limit_s", "_steps", "_wall_end")
 
     def __init__(self) -> None:
-        # Wall time is read ten times faster than CPU time, and is never less.
-        self._limit_s = _limit_s.get() or MAX_RENDER_S
+        self._limit_s = render_limit_s.get() or MAX_RENDER_S
         self._wall_end = time.monotonic() + self._limit_s
-        self._end = time.thread_time() + self._limit_s
+        # Most renderings end before their first check. Until then only wall time is measured: reading CPU time is a system
+        # call, and takes longer than such a rendering.
+        self._end: float | None = None
         self._steps = STEPS_PER_CHECK  # left until the next check
 
     def timed(self, items: Iterable[T]) -> Iterable[T]:
@@ -82,7 +73,10 @@ class Stopwatch:
 
     def _check(self) -> Iterator[bool]:
         """Check the clock, and return one True per step until the next check."""
-        if time.monotonic() > self._wall_end and time.thread_time() > self._end:
+        now = time.monotonic()
+        if self._end is None:
+            self._end = time.thread_time() + self._wall_end - now  # CPU time so far is at most the wall time
+        if now > self._wall_end and time.thread_time() > self._end:
             raise RenderTimeoutError(f"chat template took longer than {self._limit_s:g} s")
         self._steps = STEPS_PER_CHECK
         return repeat(True, STEPS_PER_CHECK)

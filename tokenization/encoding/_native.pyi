@@ -9,8 +9,11 @@ def json_cost(json: bytes, container: int) -> int: ...
 # The text with `[]` in place of each list that was cut, and the lists' numbers in the order of the names (None: not cut). None
 # if nothing was cut, or a decoder must judge the text.
 def json_numbers(
-    json: bytes, narrow: Sequence[str], wide: Sequence[str]
+    json: bytes | bytearray, narrow: Sequence[str], wide: Sequence[str]
 ) -> tuple[bytes, list[bytes | None]] | None: ...
+
+# The varints of a packed protobuf field as numbers of 4 or 8 bytes; None if a decoder must judge them.
+def packed_numbers(packed: bytes, item_size: int) -> bytes | None: ...
 
 @final
 class Cutter:

@@ -19,7 +19,7 @@ from tokenizers import Regex, normalizers
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import Split
 
-CHARACTERS = tuple(chain(range(0x10000), range(0x1F000, 0x1FC00)))
+CHARACTERS = array("I", chain(range(0x10000), range(0x1F000, 0x1FC00)))
 """Supported code points: the basic plane, and symbols such as emoji."""
 
 UNIFORM = (range(0x3400, 0x4DB6), range(0x4E00, 0x9FA6), range(0xAC00, 0xD7A4))
@@ -102,7 +102,7 @@ def _agreed(form: NormalForm) -> Sequence[int]:
     ours, theirs = unicodedata.normalize(form, joined), normalizer_of(form).normalize_str(joined)
     results = zip(texts, ours.split(SEPARATOR), theirs.split(SEPARATOR), strict=True)
     differing = {ord(char) for text, one, other in results if one != other for char in text}
-    return [code for code in _assigned() if code not in differing]
+    return array("I", (code for code in _assigned() if code not in differing))
 
 
 def _is_inert(char: str, form: NormalForm) -> bool:
@@ -131,7 +131,9 @@ def _seconds() -> frozenset[str]:
 
 @cache
 def _assigned() -> Sequence[int]:
-    return [code for code in CHARACTERS if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    return array(
+        "I", (code for code in CHARACTERS if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co"))
+    )
 
 
 @cache
@@ -140,7 +142,7 @@ def _probes() -> Sequence[int]:
     inside = {code for uniform in UNIFORM for code in uniform} - {
         code for uniform in UNIFORM for code in (*uniform[::_STRIDE], uniform[-1])
     }
-    return [code for code in _assigned() if code not in inside]
+    return array("I", (code for code in _assigned() if code not in inside))
 
 
 def _runs(codes: Iterable[int]) -> Iterator[tuple[int, int]]:

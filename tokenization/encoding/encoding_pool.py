@@ -104,10 +104,14 @@ class EncodingPool:
             drafted = partial(_drafted, encoder, text, add_special_tokens=add_special_tokens)
             return Later(self._long(encoder, drafted))
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
+        if None not in draft.ids:  # as for most prompts that continue a conversation, or repeat
+            ids = draft.tokens({})
+            self.counters.cached_tokens += len(ids) - draft.frame.n_tokens
+            return Known(ids)
         self.counters.cached_tokens += draft.n_known
         missing = draft.missing()
         encoded: Mapping[str, Ids] = {}
-        if missing and not draft.adds and sum(map(len, missing)) <= QUICK_CHARS:
+        if not draft.adds and sum(map(len, missing)) <= QUICK_CHARS:
             encoded = self._counted(encoder.encode_quickly, missing)
             missing = [segment for segment in missing if segment not in encoded]
         if sum(map(len, missing)) > INLINE_CHARS:

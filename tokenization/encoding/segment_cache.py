@@ -47,7 +47,7 @@ class SegmentCache:
         """
         entries = self._entries
         with self._lock:
-            found = [entries.get(segment) for segment in segments]
+            found = list(map(entries.get, segments))
             for segment, ids in zip(segments, found, strict=True):
                 if ids is not None:
                     entries.move_to_end(segment)

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 from tokenizers import Tokenizer
@@ -56,6 +56,11 @@ class Frame(NamedTuple):
     before: Ids
     after: Ids
 
+    @property
+    def n_tokens(self) -> int:
+        """Number of these ids."""
+        return (len(self.before) + len(self.after)) // ID_BYTES
+
 
 NO_FRAME = Frame(b"", b"")
 
@@ -101,21 +106,25 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
             EncodeError: a missing segment is not in `encoded`.
             TextTooLongError: the same, since the segment is too long.
         """
-        pairs = zip(self.segments, self.ids, strict=True)
-        try:
-            parts = [encoded[segment] if ids is None else ids for segment, ids in pairs]
-        except KeyError as error:
-            if exceeds(error.args[0], self.piece_bytes):
-                why = f"a part of the text that cannot be cut has more than {self.piece_bytes} bytes"
-                raise TextTooLongError(why) from None
-            raise EncodeError("the tokenizer rejects the text") from None
-        parts = [self.frame.before, *parts, self.frame.after]
+        parts = [self.frame.before, *self._completed(encoded), self.frame.after]
         if len(parts) <= JOINED_AT_ONCE:
             return array("I", b"".join(parts))
         ids = array("I")
         for part in parts:  # other threads run in between
             ids.frombytes(part)
         return ids
+
+    def _completed(self, encoded: Mapping[str, Ids]) -> list[Ids]:
+        if None not in self.ids:
+            return cast("list[Ids]", self.ids)
+        pairs = zip(self.segments, self.ids, strict=True)
+        try:
+            return [encoded[segment] if ids is None else ids for segment, ids in pairs]
+        except KeyError as error:
+            if exceeds(error.args[0], self.piece_bytes):
+                why = f"a part of the text that cannot be cut has more than {self.piece_bytes} bytes"
+                raise TextTooLongError(why) from None
+            raise EncodeError("the tokenizer rejects the text") from None
 
 
 class SegmentEncoder:

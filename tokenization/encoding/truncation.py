@@ -32,7 +32,9 @@ def prompt_of(prompt: TextPrompt, encoded: Sequence[array[int]]) -> TokenPrompt:
     ids = encoded[0]
     if prompt.fork is not None:
         return TokenPrompt(ids[: n_common(ids, encoded[1])], cut=NoPrefixReason.MEDIA)
-    if prompt.truncation is None or len(encoded) == 1:
+    if prompt.truncation is None:
+        return TokenPrompt(ids)
+    if len(encoded) == 1:
         return TokenPrompt(shortened(ids, prompt.truncation))
     return TokenPrompt(_shortened_inside(ids, encoded[1], prompt.truncation))
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import aiohttp
 from cachetools import TTLCache
 
 from ...configs.secrets import masked_text
@@ -16,6 +16,9 @@ from ..errors import RemoteError
 from ..model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
 from .breaker import CircuitBreaker, Permit
 from .wire import RemoteApi, RemoteRequest, read_response, remote_request
+
+if TYPE_CHECKING:
+    import aiohttp  # its 11 MB are for processes that send requests
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +119,8 @@ class RemoteTokenizer:
 
     async def start(self) -> None:
         """Open the session; without it no request is sent."""
+        import aiohttp
+
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self.options.api_key:
             headers["Authorization"] = f"Bearer {self.options.api_key}"
@@ -217,6 +222,8 @@ class RemoteTokenizer:
             )  # fmt: skip
 
     async def _post(self, target: str, wanted: RemoteRequest) -> TokenPrompt:
+        import aiohttp
+
         if self._session is None:
             raise RemoteError("unreachable", "the session is closed")
         try:

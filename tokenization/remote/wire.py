@@ -153,7 +153,7 @@ def _tokenize_request(raw: RawRequest, prompt: ChatPrompt) -> RemoteRequest | No
     fields = _prompt_fields(raw)
     # vLLM's /tokenize passes no other request field to a template.
     sent = _variables(fields.get("chat_template_kwargs", Raw(b"null")))
-    variables: dict[str, object] = {**(sent or {}), **(prompt.variables or {})}
+    variables: dict[str, object] = {**(sent or {}), **prompt.variables}
     if prompt.documents is not None:
         variables["documents"] = prompt.documents
     fields |= {"chat_template_kwargs": variables, "messages": _with_reasoning(fields["messages"])}

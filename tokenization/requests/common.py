@@ -123,6 +123,8 @@ def complete_chat(
         return NoPrompt(NoPrefixReason.ALTERED_PROMPT, "the request truncates a prompt with media")
     if (where := first_malformed(chat.messages)) is not None:
         return NoPrompt(NoPrefixReason.MALFORMED, f"{where} lacks a field or has one of a wrong type")
+    if not options.chat_template_kwargs and reasoning_effort is None and chat.template is None:
+        return chat  # as nearly all are
     variables = template_variables(options.chat_template_kwargs, reasoning_effort)
     # As in the engine, a variable takes precedence for tools, and the body's own field for template and documents.
     template = variables.pop("chat_template", None)

@@ -6,7 +6,8 @@ the same bytes, many tiny objects cost a hundred times as much as one long text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -29,6 +30,9 @@ MAX_LIGHT_BYTES = 2**20
 
 MAX_UNREAD_BYTES = 16 * 2**20
 """A body above the limit of cost is skimmed for its model up to this length: 10 ms, at most 40."""
+
+MAX_JSON_CHARS = 8 * 2**20
+"""Texts of tools, documents and tool arguments: templates make JSON of them in one step, of 4 ns a character."""
 
 _STRUCTURE = b",[{"
 _NOT_STRUCTURE = bytes(set(range(256)).difference(_STRUCTURE))
@@ -80,15 +84,40 @@ def heavy(request: ParsedRequest, max_cost: int) -> ParsedRequest:
     The arguments are JSON within texts, which the engine decodes for the template.
     """
     if isinstance(request.prompt, ChatPrompt):
-        if request.raw is not None and len(request.raw.body) > MAX_RENDERED_CHARS:
-            n_chars = sum(map(_text_chars, request.prompt.messages))
-            if n_chars > MAX_RENDERED_CHARS:
-                detail = f"the chat has {n_chars} characters, more than {MAX_RENDERED_CHARS}"
-                return replace(request, prompt=NoPrompt(NoPrefixReason.TOO_LONG, detail))
+        if request.raw is not None and (detail := _too_long(request.prompt, len(request.raw.body))):
+            return replace(request, prompt=NoPrompt(NoPrefixReason.TOO_LONG, detail))
         cost = sum(map(_arguments_cost, request.prompt.messages))
         if cost > max_cost:
             return replace(request, prompt=too_complex(cost, max_cost))
     return replace(request, is_heavy=True)
+
+
+def _too_long(chat: ChatPrompt, n_bytes: int) -> str:
+    """Return which texts of a chat are too long to be rendered, empty if none are; `n_bytes` is the body's length."""
+    if n_bytes > MAX_RENDERED_CHARS:
+        n_chars = sum(map(_text_chars, chat.messages))
+        if n_chars > MAX_RENDERED_CHARS:
+            return f"the chat has {n_chars} characters, more than {MAX_RENDERED_CHARS}"
+    if n_bytes > MAX_JSON_CHARS:
+        calls = [message.tool_calls for message in chat.messages]
+        n_chars = _json_chars([chat.tools, chat.documents, calls])
+        if n_chars > MAX_JSON_CHARS:
+            return f"tools, documents and tool calls have {n_chars} characters, more than {MAX_JSON_CHARS}"
+    return ""
+
+
+def _json_chars(value: object) -> int:
+    """Return the characters of all texts in a value."""
+    n_chars, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            n_chars += len(each)
+        elif isinstance(each, Mapping):
+            left.extend(cast("Mapping[str, object]", each).values())
+        elif isinstance(each, Sequence):
+            left.extend(cast("Sequence[object]", each))
+    return n_chars
 
 
 def _text_chars(message: Message) -> int:

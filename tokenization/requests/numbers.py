@@ -1,4 +1,4 @@
-"""Long lists of integers cut out of a JSON body, as arrays, without a Python object for each integer."""
+"""Long lists of integers as arrays, cut out of a JSON body or unpacked, without a Python object for each integer."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-_Cutter = Callable[[bytes, Sequence[str], Sequence[str]], tuple[bytes, list[bytes | None]] | None]
+_Cutter = Callable[[bytes | bytearray, Sequence[str], Sequence[str]], tuple[bytes, list[bytes | None]] | None]
 
 
-def _native_cutter() -> _Cutter:
+_Unpacker = Callable[[bytes, int], bytes | None]
+
+
+def _native_readers() -> tuple[_Cutter, _Unpacker]:
     try:
-        from ..encoding._native import json_numbers  # noqa: PLC0415 - absent if the extension is not built
+        from ..encoding._native import json_numbers, packed_numbers  # noqa: PLC0415 - absent if not built
     except ImportError:
-        return lambda _body, _narrow, _wide: None
-    return json_numbers
+        return lambda _body, _narrow, _wide: None, lambda _packed, _item_size: None
+    return json_numbers, packed_numbers
 
 
-_json_numbers = _native_cutter()
+_json_numbers, _packed_numbers = _native_readers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,14 @@ class CutBody:
         return sum(len(numbers) - 1 for numbers in self.lists.values())
 
 
-def cut_numbers(body: bytes, fields: NumberFields) -> CutBody | None:
+def cut_numbers(body: bytes | bytearray, fields: NumberFields) -> CutBody | None:
     """Cut the lists of integers out of a JSON body, None if it is to be decoded as a whole.
 
     That is so unless the body begins as an object in UTF-8 with at least one of the lists, and each list is not empty, holds
     nothing but numbers that fit, and comes once. Everything else of the body is not checked: `rest` is valid JSON exactly if
     the body is.
 
-    Cost: 1 ns per byte, without the GIL.
+    Cost: 0.7 ns per byte, without the GIL.
     """
     found = _json_numbers(body, fields.narrow, fields.wide)
     if found is None:
@@ -76,3 +79,14 @@ def cut_numbers(body: bytes, fields: NumberFields) -> CutBody | None:
         if items is not None
     }
     return CutBody(rest, arrays)
+
+
+def unpack_numbers(packed: bytes, code: Literal["I", "Q"]) -> array[int] | None:
+    """Return the numbers of a packed field of a protobuf message, None if it is to be decoded by its library.
+
+    That is so unless the field consists of whole varints that fit into items of the array.
+
+    Cost: 2 ns per number, without the GIL.
+    """
+    items = _packed_numbers(packed, array(code).itemsize)
+    return None if items is None else array(code, items)

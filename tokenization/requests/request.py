@@ -85,7 +85,14 @@ def _reader(
 
 
 _CHAT_MISSING = "invalid chat completions request: must have valid messages field"
-_APIS = (  # longest suffix first, since some suffixes end in another one
+_APIS = (  # the most frequent first; a suffix that ends in another one before that
+    _Api(
+        path="/v1/chat/completions",
+        suffix="/chat/completions",
+        read=_reader(ChatBody, chat_prompt),
+        fields={"messages": _LIST},
+        missing=_CHAT_MISSING,
+    ),
     _Api(
         path="/v1/chat/completions/batch",
         suffix="/chat/completions/batch",
@@ -100,13 +107,6 @@ _APIS = (  # longest suffix first, since some suffixes end in another one
         fields={"token_ids": _LIST},
         missing="invalid generate request: must have token_ids field",
         names_model=False,
-    ),
-    _Api(
-        path="/v1/chat/completions",
-        suffix="/chat/completions",
-        read=_reader(ChatBody, chat_prompt),
-        fields={"messages": _LIST},
-        missing=_CHAT_MISSING,
     ),
     _Api(
         path="/v1/completions",

@@ -15,6 +15,8 @@ constexpr uint8_t COMMON = 1 << 3 | 2;  // BodyResponse.response
 constexpr uint8_t MUTATION = 3 << 3 | 2;  // CommonResponse.body_mutation
 constexpr uint8_t STREAMED = 3 << 3 | 2;  // BodyMutation.streamed_response
 
+constexpr std::string_view NO_METADATA("\x42\0", 2);  // ProcessingRequest.metadata_context, which Envoy sends empty, too
+
 constexpr size_t MAX_CHUNK_BYTES = 62'000;  // as in replies.py
 constexpr size_t MAX_AROUND_BYTES = 32;  // of one reply: five tags with lengths of up to three bytes, a flag and a prefix
 
@@ -80,7 +82,7 @@ void append_piece(std::string& out, BodyPiece piece) {
 std::optional<BodyPiece> read_response_body(std::string_view message) {
     if (take_tag(message) != REQUEST_RESPONSE_BODY) return std::nullopt;
     auto content = take_bytes(message);
-    if (!content || !message.empty()) return std::nullopt;
+    if (!content || (!message.empty() && message != NO_METADATA)) return std::nullopt;
     BodyPiece piece;
     bool has_body = false, has_end = false;
     while (!content->empty()) {

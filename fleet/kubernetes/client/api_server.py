@@ -9,13 +9,15 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from .access import Access
 from .credentials import Credentials
 from .errors import ADVICE, AccessError, Failure, RequestFailedError
 from .wire import read_status
+
+if TYPE_CHECKING:
+    import aiohttp  # its 11 MB are for processes that send requests
 
 CONNECT_S = 5.0
 """Time limit for a connection, so that one attempt to reach a server that is away does not delay the next for long."""
@@ -55,6 +57,8 @@ class ApiServer:
 
     async def start(self) -> None:
         """Open the session."""
+        import aiohttp
+
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(socket_factory=_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -143,6 +147,8 @@ class ApiServer:
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Yield a successful response. On 401, or if a replaced CA is why TLS failed, reload the file and retry once."""
+        import aiohttp
+
         try:
             response = await self._once(method, path, query, body)
         except aiohttp.ClientConnectorCertificateError:
@@ -174,6 +180,8 @@ class ApiServer:
     async def _once(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> aiohttp.ClientResponse:
+        import aiohttp
+
         if self._session is None:
             raise RequestFailedError(Failure("unreachable", "the session is closed"))
         headers = {"Content-Type": CONTENT_TYPE} if body is not None else {}
@@ -233,6 +241,8 @@ async def _refusal(method: str, path: str, response: aiohttp.ClientResponse) -> 
 @contextmanager
 def _failures(what: str) -> Generator[None]:
     """Raise every error of a request as a `RequestFailedError`."""
+    import aiohttp
+
     try:
         yield
     except TimeoutError:

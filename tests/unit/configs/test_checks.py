@@ -256,6 +256,41 @@ from support.config_files import HEAD, message_of
             id="workers_that_stand_against_each_other",
         ),
         pytest.param(
+            "events: {bindAllow: [10.0.0.0/8, 10.0.0.1/8]}",
+            "line 3, events.bindAllow[1]: found '10.0.0.1/8', expected a network such as 10.0.0.0/8",
+            id="network_of_publishers",
+        ),
+        pytest.param(
+            "events: {bindAllow: []}",
+            "line 3, events.bindAllow: found no network, so that no publisher could connect",
+            id="no_network_of_publishers",
+        ),
+        pytest.param(
+            "events: {mode: bind, curve: {keyFile: k}}",
+            "line 3, events.curve.peersFolder: missing, expected both keyFile and peersFolder",
+            id="curve_without_peers",
+        ),
+        pytest.param(
+            "events: {mode: bind, curve: {peersFolder: p}}",
+            "line 3, events.curve.keyFile: missing, expected both keyFile and peersFolder",
+            id="curve_without_key",
+        ),
+        pytest.param(
+            "events: {curve: {keyFile: k, peersFolder: p}}",
+            "line 3, events.curve: found keys with mode 'connect', where they have no use",
+            id="curve_with_connect",
+        ),
+        pytest.param(
+            "rest: {registerAllow: [10.0.0.0/8, engines]}",
+            "line 3, rest.registerAllow[1]: found 'engines', expected a network such as 10.0.0.0/8",
+            id="network_of_registered",
+        ),
+        pytest.param(
+            "server: {workers: 2, health: '', rest: nowhere}",
+            "line 3, server.rest: found 'nowhere'",
+            id="listener_of_workers_without_port",
+        ),
+        pytest.param(
             "server: {workerTimeout: 500ms}",
             "line 3, server.workerTimeout: found 500ms, expected at least 1s; a busy worker would be killed",
             id="timeout_of_workers_too_short",

@@ -241,6 +241,40 @@ async def test_connection_that_was_prepared_is_taken_and_none_is_opened_beside_i
         assert names(fleet) == ["a"]
 
 
+async def test_endpoints_come_and_move_one_by_one() -> None:
+    moved = make_endpoint("a", 9)
+    async with make_fleet() as fleet:
+        roster = Roster(fleet)
+        roster.bring_to(wanted_endpoints(with_endpoints(A)))
+        store(fleet, "a")
+
+        steps = roster.taking_in(wanted_endpoints(with_endpoints(B, C, moved)))
+
+        seen = [(names(fleet), held(fleet, "a")) for _ in steps]
+        assert seen == [(["a", "b"], 1), (["a", "b", "c"], 1), (["a", "b", "c"], 0)]
+        assert roster.wanted == wanted_endpoints(with_endpoints(B, C, moved))
+
+
+@pytest.mark.parametrize("gives_up", [False, True], ids=["refused", "given_up"])
+async def test_endpoints_taken_in_before_the_end_leave_again(*, gives_up: bool) -> None:
+    wanted = wanted_endpoints(with_endpoints(B, C))
+    async with make_fleet(max_sockets=1000 if gives_up else 2 * FEW_SOCKETS) as fleet:
+        roster = Roster(fleet)
+        roster.bring_to(wanted_endpoints(with_endpoints(A)))
+
+        steps = roster.taking_in(wanted)
+        next(steps)
+        assert names(fleet) == ["a", "b"]
+        if gives_up:
+            steps.close()
+        else:
+            with pytest.raises(ConfigRefusedError, match="endpoint 'c'"):
+                next(steps)
+
+        assert names(fleet) == ["a"]
+        assert roster.wanted == wanted_endpoints(with_endpoints(A))
+
+
 async def test_connections_that_cannot_be_made_are_refused_before_anything_has_changed() -> None:
     async with make_fleet(max_sockets=FEW_SOCKETS) as fleet:
         roster, wanted = (

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvatlas.events.model import MultimodalKey
 from kvatlas.indexer.errors import KeyInputError
 from kvatlas.indexer.keys import BlockKey, chain_keys, prefix_keys, root_key
+from kvatlas.indexer.local_hashes import chain_hashes
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=80).map(lambda ids: array("I", ids))
 
@@ -51,7 +52,9 @@ def test_keys_continue_from_a_parent(tokens: array[int], block_size: int, n_befo
 @given(TOKENS)
 def test_local_hashes_chain_to_the_same_keys(tokens: array[int]) -> None:
     local = [prefix_keys(tokens[i : i + 8], 8, seed=3)[0] for i in range(0, len(tokens) - 7, 8)]
-    assert chain_keys(local, seed=3) == prefix_keys(tokens, 8, seed=3)
+    keys = prefix_keys(tokens, 8, seed=3)
+    assert chain_keys(local, seed=3) == keys
+    assert chain_hashes(array("Q", local), seed=3) == keys
 
 
 def test_adapter_and_salt_separate_prompts() -> None:

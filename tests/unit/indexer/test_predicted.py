@@ -167,7 +167,7 @@ def with_predicted(match: PrefixMatch, n_blocks: int, *, n_tokens: int) -> Prefi
         dict.fromkeys(range(3), held.interleaved) if held.interleaved else {},
         {},
     )
-    columns.predict([1], [n_blocks], n_tokens=n_tokens)
+    columns.predict([(1, n_blocks)], block_size=match.block_size, n_tokens=n_tokens)
     first, changed, last = columns.matches([0, 1, 2])
     assert first == match == last
     return changed

@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,15 +34,18 @@ public:
         std::array<uint32_t, 9> tokens{};
     };
 
-    // Cache of encoded words: 2 MiB, for one thread at a time.
+    // Cache of encoded words: 2 MiB as it fills, for one thread at a time.
     class WordCache {
     public:
-        WordCache() : words_(size_t{1} << kBits) {}
-        CachedWord& at(uint64_t hash) { return words_[hash >> (64 - kBits)]; }
+        // From `calloc`, so that memory without words stays with the system: most threads encode nothing.
+        WordCache() : words_(static_cast<CachedWord*>(std::calloc(size_t{1} << kBits, sizeof(CachedWord))), std::free) {
+            if (words_ == nullptr) throw std::bad_alloc();
+        }
+        CachedWord& at(uint64_t hash) { return words_.get()[hash >> (64 - kBits)]; }
 
     private:
         static constexpr unsigned kBits = 15;
-        std::vector<CachedWord> words_;
+        std::unique_ptr<CachedWord, void (*)(void*)> words_;
     };
 
     // Appends the tokens of a word, which is neither empty nor longer than kLongestWord.

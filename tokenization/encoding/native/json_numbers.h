@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -26,7 +27,7 @@ class NumberCutter {
 public:
     NumberCutter(std::string_view json, const std::vector<NumberField>& fields)
         : numbers(fields.size()), is_cut(fields.size()), fields_(fields), seen_(fields.size()),
-          at_(json.data()), end_(at_ + json.size()), kept_(at_) {}
+          begin_(json.data()), at_(begin_), end_(at_ + json.size()), kept_(at_) {}
 
     // Returns whether a list was cut and nothing made it give up. Then `numbers` has little-endian numbers of every field with
     // `is_cut`, and `rest` the text with `[]` in their places. Cost: 0.7 ns per byte of lists.
@@ -120,21 +121,73 @@ private:
     template <class Number>
     bool read_list(size_t field) {
         ++at_;
-        std::vector<Number> found;
-        found.reserve(static_cast<size_t>(end_ - at_) / kUsualBytes + 1);
+        std::string& found = numbers[field];
+        found.reserve(static_cast<size_t>(end_ - at_) / kUsualBytes * sizeof(Number) + kPart * sizeof(Number));
         while (true) {
+            read_plain_numbers<Number>(found);
             space();
             Number number;
             if (!read_number(number)) return false;
-            found.push_back(number);
+            found.append(reinterpret_cast<const char*>(&number), sizeof number);
             if (at_ < end_ && is_space(*at_)) space();
             if (at_ == end_) return false;
             const char next = *at_++;
-            if (next == ']') break;
+            if (next == ']') return true;
             if (next != ',') return false;
         }
-        numbers[field].assign(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(Number));
+    }
+
+    // Reads numbers with the comma behind each, and white space before them, up to the first thing that is none of these. The
+    // commas of 64 bytes are found in one step, so that no number waits for the length of the one before.
+    template <class Number>
+    void read_plain_numbers(std::string& found) {
+        if constexpr (std::endian::native == std::endian::little) {
+            if (at_ - begin_ < 8) return;  // digits are read together with bytes before them
+            const char* at = at_;
+            bool is_plain = true;
+            for (const char* part = at; is_plain && end_ - part >= kPart; part += kPart) {
+                std::array<Number, kPart / 2> numbers;
+                size_t n_numbers = 0;
+                for (uint64_t others = non_digits(part); others != 0; others &= others - 1) {
+                    const char* other = part + std::countr_zero(others);
+                    const auto n = static_cast<uint64_t>(other - at);
+                    uint64_t value = 0;
+                    if (*other == ',' && plain_number(other, n, value) && value <= std::numeric_limits<Number>::max() && (*at != '0' || n == 1)) {
+                        numbers[n_numbers++] = static_cast<Number>(value);
+                    } else if (n != 0 || !is_space(*other)) {
+                        is_plain = false;
+                        break;
+                    }
+                    at = other + 1;
+                    if (at - part < kPart && *at == ' ') {  // the usual white space, without a turn of its own
+                        ++at;
+                        others &= others - 1;
+                    }
+                }
+                found.append(reinterpret_cast<const char*>(numbers.data()), n_numbers * sizeof(Number));
+            }
+            at_ = at;
+        }
+    }
+
+    // Reads the number whose `n` digits end before `end`; the eight bytes before them can be read.
+    static bool plain_number(const char* end, uint64_t n, uint64_t& value) {
+        if (n - 1 < 8) {
+            value = value_of(last_digits(end, n));
+            return true;
+        }
+        if (n - 1 >= 16) return false;
+        value = value_of(digits(end - 8)) + 100'000'000 * value_of(last_digits(end - 8, n - 8));
         return true;
+    }
+
+    // Returns a mask of the bytes that are no digits, of `kPart`.
+    static uint64_t non_digits(const char* bytes) {
+        uint64_t found = 0;
+        for (int i = 0; i < kPart; i += 8) {
+            found |= ((non_digits(digits(bytes + i)) >> 7) * 0x0102040810204080 >> 56) << i;
+        }
+        return found;
     }
 
     template <class Number>
@@ -152,16 +205,12 @@ private:
     bool read_digits(uint64_t& value) {
         if constexpr (std::endian::native == std::endian::little) {
             if (end_ - at_ >= 8) {
-                uint64_t bytes = 0;
-                std::memcpy(&bytes, at_, 8);
-                bytes ^= 0x3030303030303030;
-                const uint64_t others = (bytes | (bytes + 0x0606060606060606)) & 0xF0F0F0F0F0F0F0F0;
+                const uint64_t bytes = digits(at_);
+                const uint64_t others = non_digits(bytes);
                 if (others != 0) {
                     const int n = std::countr_zero(others) / 8;
                     if (n == 0 || (n > 1 && (bytes & 0xFF) == 0)) return false;
-                    bytes <<= 64 - 8 * n;
-                    bytes = bytes * 10 + (bytes >> 8);
-                    value = ((bytes & 0x000000FF000000FF) * 0x000F424000000064 + ((bytes >> 16) & 0x000000FF000000FF) * 0x0000271000000001) >> 32;
+                    value = value_of(bytes << (64 - 8 * n));
                     at_ += n;
                     return true;
                 }
@@ -176,11 +225,32 @@ private:
         return at_ > begin && (*begin != '0' || at_ == begin + 1);
     }
 
+    // Eight bytes as a number, of which each digit is its value.
+    static uint64_t digits(const char* bytes) {
+        uint64_t found = 0;
+        std::memcpy(&found, bytes, 8);
+        return found ^ 0x3030303030303030;
+    }
+
+    // Returns the `n` digits before `end`, 1 <= n <= 8, after zeros.
+    static uint64_t last_digits(const char* end, uint64_t n) { return digits(end - 8) & ~uint64_t{0} << (64 - 8 * n); }
+
+    // Returns the highest bit of each byte that is no digit.
+    static uint64_t non_digits(uint64_t digits) {
+        return (((digits & 0x7F7F7F7F7F7F7F7F) + 0x7676767676767676) | digits) & 0x8080808080808080;
+    }
+
+    static uint64_t value_of(uint64_t digits) {
+        digits = digits * 10 + (digits >> 8);
+        return ((digits & 0x000000FF000000FF) * 0x000F424000000064 + ((digits >> 16) & 0x000000FF000000FF) * 0x0000271000000001) >> 32;
+    }
+
     static constexpr size_t kUsualBytes = 5;
+    static constexpr int kPart = 64;
 
     const std::vector<NumberField>& fields_;
     std::vector<bool> seen_;
-    const char *at_, *end_, *kept_;
+    const char *begin_, *at_, *end_, *kept_;
 };
 
 }  // namespace kvatlas::tokenization

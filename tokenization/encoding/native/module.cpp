@@ -8,6 +8,7 @@
 #include "json_cost.h"
 #include "json_numbers.h"
 #include "python.h"
+#include "varints.h"
 #include "vocabulary.h"
 
 namespace {
@@ -295,9 +296,29 @@ PyObject* numbers_of_json(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* packed_numbers(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"packed", "item_size"});
+        const Buffer packed(args[0], 1, "B", "packed");
+        const bool is_wide = as_count(args[1], 4, "item_size") == 8;
+        const std::string_view text(static_cast<const char*>(packed.data()), packed.n_bytes());
+        std::string numbers;
+        bool is_read = false;
+        {
+            std::optional<WithoutGil> others_run;
+            if (text.size() >= kLongText) others_run.emplace();
+            numbers.reserve(text.size() * 2);
+            is_read = is_wide ? read_varints<uint64_t>(text, numbers) : read_varints<uint32_t>(text, numbers);
+        }
+        if (!is_read) Py_RETURN_NONE;
+        return PyBytes_FromStringAndSize(numbers.data(), static_cast<Py_ssize_t>(numbers.size()));
+    }, nullptr);
+}
+
 PyMethodDef module_methods[] = {
     method<cost_of_json>("json_cost"),
     method<numbers_of_json>("json_numbers"),
+    method<packed_numbers>("packed_numbers"),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -8,6 +8,8 @@ from google.protobuf.struct_pb2 import Value
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import LlmD
 from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.extproc.messages import read_message
+from kvatlas.api.extproc.replies import MAX_AT_ONCE_BYTES, LongReply
 from kvatlas.routing.control_headers import CONTROL_HEADERS
 from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode, Route
 from support.ext_proc import (
@@ -184,3 +186,18 @@ def test_response_without_room_is_given_back_as_it_comes() -> None:
     ]
     assert streamed(driver.send(response_body(b"z", end=True)), "response_body") == [(b"z", True)]
     assert intake.n_bytes == 0
+
+
+def test_long_response_has_the_name_that_was_asked_for_and_is_made_as_it_is_sent() -> None:
+    rewrite = ModelRewrite(b'{"model":"t"}', "m", "t")
+    driver = llm_d_driver(make_route("10.0.0.1:8000", rewrite=rewrite))
+    half = b'"model": "t",' * (MAX_AT_ONCE_BYTES // 24)
+    driver.send(*REQUEST, response_headers(("content-type", "application/json")), response_body(half))
+
+    last = response_body(half, end=True)
+    (reply,) = driver.machine.receive(read_message(last.SerializeToString()), now=0.0).replies
+
+    assert isinstance(reply, LongReply)
+    chunks = streamed([pb.ProcessingResponse.FromString(each) for each in reply.messages], "response_body")
+    assert b"".join(chunk for chunk, _ in chunks) == (half + half).replace(b'"t"', b'"m"')
+    assert [ends for _, ends in chunks] == [False] * (len(chunks) - 1) + [True]

@@ -6,8 +6,8 @@ import pytest
 
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.headers import MAX_HEADERS
 from kvatlas.api.extproc.intake import SLOW_SECONDS, Intake
+from kvatlas.api.extproc.messages import MAX_HEADERS
 from kvatlas.api.extproc.replies import MAX_CHUNK_BYTES
 from kvatlas.routing.outcome import Outcome
 from kvatlas.routing.router import ModelRewrite, Overload, Refusal, RefusalCode

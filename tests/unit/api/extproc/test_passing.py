@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("kvatlas.api.http2._native", reason="built without a compiler")
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.messages import read_message
 from kvatlas.api.extproc.replies import MAX_AT_ONCE_BYTES, MAX_CHUNK_BYTES
 from kvatlas.routing.outcome import Completion, Outcome, Usage, UsageGap
 from support.ext_proc import (
@@ -85,8 +86,7 @@ class Passed:
                 self._act(self.driver.machine.passed(rest[0], now=self.driver.now))
             elif kind == MESSAGE:
                 self.n_messages += 1
-                message = pb.ProcessingRequest.FromString(rest[0])
-                self._act(self.driver.machine.receive(message, n_bytes=len(rest[0]), now=self.driver.now))
+                self._act(self.driver.machine.receive(read_message(rest[0]), now=self.driver.now))
             else:
                 assert kind in (ENDED, GONE)
 
@@ -201,7 +201,9 @@ def test_python_goes_on_after_a_message_that_does_not_pass(
     before: bytes, after: bytes, places: list[int], kind: str
 ) -> None:
     odd = response_body(after, end=False)
-    odd.metadata_context.SetInParent()  # allowed, and nothing that a gateway sends with a chunk
+    odd.metadata_context.filter_metadata[
+        "x"
+    ].SetInParent()  # allowed, and nothing that a gateway sends with a chunk
     sent = [*chunks(cut(before, places), ends=False), odd, *chunks(cut(after, places))]
 
     _, passed = both(DUPLEX, kind, sent, at_once=True)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
-from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
 
 from kvatlas.api.client import query_body, query_by_hash_body
 from kvatlas.api.rest.errors import install_error_handlers
@@ -35,13 +35,13 @@ MODELS: dict[str, type[BaseModel]] = {
 MAX_COST = 400_000
 
 
-async def shown(asked: BaseModel, _n_bytes: int = 0) -> Response:
+async def shown(asked: BaseModel, _n_bytes: int = 0) -> bytes:
     """Answer with every field as it was read; hashes modulo 2**64, as they are used."""
     fields = {name: getattr(asked, name) for name in type(asked).model_fields}
     for name in ("seq_hashes", "block_hashes", "keys"):
         if fields.get(name) is not None:
             fields[name] = [each % 2**64 for each in fields[name]]
-    return Response(json.dumps(fields, default=list[int]), media_type=JSON)
+    return json.dumps(fields, default=list[int]).encode()
 
 
 @cache
@@ -52,15 +52,15 @@ def library() -> FastAPI:
 
     @app.post("/query")
     async def query(asked: QueryRequest) -> Response:
-        return await shown(asked)
+        return Response(await shown(asked), media_type=JSON)
 
     @app.post("/query_by_hash")
     async def query_by_hash(asked: QueryByHashRequest) -> Response:
-        return await shown(asked)
+        return Response(await shown(asked), media_type=JSON)
 
     @app.post("/v1/score")
     async def score(asked: ScoreRequest) -> Response:
-        return await shown(asked)
+        return Response(await shown(asked), media_type=JSON)
 
     return app
 
@@ -71,16 +71,13 @@ class Doors:
     def __init__(self) -> None:
         self.reader = Reader(max_cost=MAX_COST, timeout_s=60)
         self.registry = CollectorRegistry()
-        app = library.__wrapped__()
-        handlers = {kind: each for kind, each in app.exception_handlers.items() if kind is not Exception}
-        app.add_middleware(
-            QuestionDoor,
+        door = QuestionDoor(
+            library(),
             questions={path: Question(model, shown) for path, model in MODELS.items()},
             reader=self.reader,
             metrics=RestMetrics(self.registry),
         )
-        app.add_middleware(ExceptionMiddleware, handlers=handlers)
-        self._apps = {"library": library(), "door": app}
+        self._apps: dict[str, ASGIApp] = {"library": library(), "door": door}
 
     def __enter__(self) -> Self:
         return self

@@ -82,6 +82,16 @@ def test_render_error_is_raised_when_a_template_takes_too_long(
         template.render({"messages": ["a"] * 20_000})
 
 
+def test_steps_before_the_first_check_count_when_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_bound, "MAX_RENDER_S", 0.02)
+    n_steps = time_bound.STEPS_PER_CHECK + 1
+    template = ChatTemplate(
+        "{% for a in range(" + str(n_steps) + ") %}{% set n = messages | sum %}{% endfor %}"
+    )
+    with pytest.raises(RenderError, match=r"took longer than 0.02 s in line 1$"):
+        template.render({"messages": list(range(20_000))})
+
+
 def test_render_error_names_the_line_when_a_template_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_bound, "MAX_RENDER_S", 0.02)
     with pytest.raises(RenderError, match=r"took longer than 0.02 s in line 3$"):

@@ -14,6 +14,7 @@ from kvatlas.tokenization.requests.cost import (
     CONTAINER,
     LIGHT_BYTES,
     LIGHT_COST,
+    MAX_JSON_CHARS,
     MAX_LIGHT_BYTES,
     cost_by_library,
     decoding_cost,
@@ -83,7 +84,43 @@ LONG_TEXT = "a" * (MAX_RENDERED_CHARS + 1)
 def test_chat_that_cannot_be_rendered_for_its_length_has_no_prompt(
     content: object, reason: str | None
 ) -> None:
-    body = {"model": "m", "messages": [{"role": "user", "content": content}]}
-    prompt = heavy(parse_body("/v1/chat/completions", json.dumps(body).encode()), 1_000_000).prompt
+    assert reason_of({"messages": [{"role": "user", "content": content}]}) == reason
+
+
+def tool(description: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "f", "description": description}}
+
+
+def call(arguments: str) -> dict[str, object]:
+    return {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+HALF = "x" * (MAX_JSON_CHARS // 2 + 1)
+USER = {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({"tools": [tool(HALF)], "messages": [USER]}, None, id="tool"),
+        pytest.param({"tools": [tool(HALF), tool(HALF)], "messages": [USER]}, "too_long", id="tools"),
+        pytest.param({"documents": [{"text": 2 * HALF}], "messages": [USER]}, "too_long", id="document"),
+        pytest.param(
+            {"messages": [USER, {"role": "assistant", "tool_calls": [call(json.dumps({"a": 2 * HALF}))]}]},
+            "too_long",
+            id="tool_call",
+        ),
+    ],
+)
+def test_chat_with_more_text_beside_its_messages_than_templates_make_json_of_has_no_prompt(
+    fields: dict[str, object], reason: str | None
+) -> None:
+    assert reason_of(fields) == reason
+
+
+def reason_of(fields: dict[str, object]) -> str | None:
+    """Return why a heavy chat has no prompt, None if it has one."""
+    body = json.dumps({"model": "m", **fields}).encode()
+    prompt = heavy(parse_body("/v1/chat/completions", body), 1_000_000).prompt
     assert isinstance(prompt, NoPrompt | ChatPrompt)
-    assert (prompt.reason if isinstance(prompt, NoPrompt) else None) == reason
+    return prompt.reason if isinstance(prompt, NoPrompt) else None
