@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from typing import Literal
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -19,6 +21,9 @@ from .intake import Intake
 from .metrics import StreamMetrics
 from .server import ExtProcServer, message_limit
 from .stream import StreamOptions, StreamReports
+
+MAX_THREADS = 8
+"""Threads for connections unless configured."""
 
 
 def make_ext_proc(
@@ -54,6 +59,7 @@ def make_ext_proc(
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,
+        n_threads=_n_threads(config.threads),
     )
     intake = Intake(
         max_requests=config.max_pending_requests,
@@ -77,3 +83,10 @@ def make_ext_proc(
         reports=StreamMetrics(registry, intake).counted(reports),
         on_mismatch=on_mismatch,
     )
+
+
+def _n_threads(configured: int | Literal["auto"]) -> int:
+    """Return the threads for connections: all cores but the one that decides."""
+    if configured != "auto":
+        return configured
+    return max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)) - 1))

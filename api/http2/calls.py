@@ -26,7 +26,20 @@ AT_ONCE = 32
 
 NUMBERS: dict[StatusCode, int] = {code: code.value[0] for code in StatusCode}
 
-(_OPENED, _MESSAGE, _ENDED, _GONE, _PASSED, _DRAINED, _CLOSED, _REFUSED, _MISMATCH, _EMPTY, _FAILED, _READY) = range(12)
+(
+    _OPENED,
+    _MESSAGE,
+    _ENDED,
+    _GONE,
+    _PASSED,
+    _DRAINED,
+    _CLOSED,
+    _REFUSED,
+    _MISMATCH,
+    _EMPTY,
+    _FAILED,
+    _READY,
+) = range(12)
 
 
 class Calls:
@@ -121,8 +134,9 @@ class Calls:
                     break
         finally:
             self._has_turn = False
-            context.show_room(server)
             server.flush()
+            context.count(server)
+            context.show_room(server)
             if server.has_more():
                 self._loop.call_soon(self._take)
 

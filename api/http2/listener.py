@@ -12,16 +12,16 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
-from ..acceptor import ACCEPTS_PER_TURN, listen
+from ..accepting import Accepting
+from ..acceptor import listen
 from ..tls.certificates import Certificates, Identity
 from ..tls.mismatches import OnMismatch, ignore
+from ._native import Server
 from .call import Call, OpenCall, Responder
 from .calls import Calls
 from .context import Account, Limits, ServerContext
 from .handled_call import HandledCall
 from .metrics import TransportMetrics
-from ._native import Server
-
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -64,7 +64,7 @@ class Http2Listener:
         )
         self._certificates = certificates
         self._identity: Identity | None = None
-        self._listening: socket.socket | None = None
+        self._accepting: Accepting | None = None
         self._server: Server | None = None
         self._calls: Calls | None = None
 
@@ -75,7 +75,7 @@ class Http2Listener:
             ListenError: the address is taken or not one of this machine's.
         """
         limits = self._context.limits
-        self._listening = listen(self._setting, host, port)
+        listening = listen(self._setting, host, port)
         self._server = Server(
             threads=limits.n_threads,
             max_streams=limits.max_streams,
@@ -88,16 +88,19 @@ class Http2Listener:
         )
         self._calls = Calls(self._server, self._context)
         self._calls.start()
-        self._listening.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listening, self._accept)
-        return int(self._listening.getsockname()[1])
+        self._accepting = Accepting(listening, on_accepted=self._accepted, on_shortage=self._server.shed)
+        return int(listening.getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, wait at most `grace_s` seconds for those in progress, and cancel the rest."""
-        if self._listening is None or self._server is None or self._calls is None or self._listening.fileno() < 0:
+        if (
+            self._accepting is None
+            or self._server is None
+            or self._calls is None
+            or not self._accepting.is_open
+        ):
             return
-        asyncio.get_running_loop().remove_reader(self._listening)
-        self._listening.close()
+        self._accepting.close()
         self._server.drain()
         try:
             async with asyncio.timeout(grace_s):
@@ -108,15 +111,8 @@ class Http2Listener:
         self._server.stop()
         self._calls.stop()
 
-    def _accept(self) -> None:
-        assert self._listening is not None
-        assert self._server is not None
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                accepted, _ = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            accepted.setblocking(False)
+    def _accepted(self, accepted: socket.socket) -> None:
+        if self._server is not None:
             self._renew_identity(self._server)
             self._server.accept(accepted.detach())
 

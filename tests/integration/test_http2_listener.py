@@ -110,7 +110,9 @@ async def listening(
         "server.extProc",
         methods={"/test.Direct/Mirror": Mirror},
         handlers=[(service or Service()).handler()],
-        limits=Limits(max_message_bytes, max_connections=max_connections, max_streams=max_streams, times=times),
+        limits=Limits(
+            max_message_bytes, max_connections=max_connections, max_streams=max_streams, times=times
+        ),
         account=account or Intake(),
         metrics=TransportMetrics(registry or CollectorRegistry()),
     )
@@ -307,7 +309,10 @@ async def test_client_that_vanished_is_hung_up_on() -> None:
 
 async def test_peer_that_never_begins_is_hung_up_on() -> None:
     registry = CollectorRegistry()
-    async with listening(registry=registry, times=Times(greeting_s=0.05)) as (_, port), channel_to(port) as channel:
+    async with (
+        listening(registry=registry, times=Times(greeting_s=0.05)) as (_, port),
+        channel_to(port) as channel,
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"PRI * HTTP/2.0\r\n")
 

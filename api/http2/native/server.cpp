@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace kvatlas::http2 {
+namespace {
+
+int64_t n_connections(const std::unique_ptr<Worker>& worker) { return worker->n_connections; }
+
+}  // namespace
 
 Server::Server(ServerLimits limits, size_t n_threads) : shared_(limits), process_(::getpid()) {
     for (size_t i = 0; i < n_threads; ++i) workers_.push_back(std::make_unique<Worker>(shared_, static_cast<int>(i)));
@@ -43,10 +48,16 @@ std::vector<Told> Server::take(size_t n) {
 }
 
 void Server::accept(int fd) {
-    const auto least = std::ranges::min_element(workers_, {}, [](const auto& each) { return each->n_connections.load(); });
+    const auto least = std::ranges::min_element(workers_, {}, n_connections);
     ++(*least)->n_connections;
     ++shared_.n_connections;
     orders_[static_cast<size_t>(least - workers_.begin())].push_back({OrderKind::accept, 0, fd, {}, {}, identity_});
+    flush();
+}
+
+void Server::shed() {
+    const auto most = std::ranges::max_element(workers_, {}, n_connections);
+    orders_[static_cast<size_t>(most - workers_.begin())].push_back({OrderKind::shed});
     flush();
 }
 

@@ -43,6 +43,9 @@ public:
     void drain();
     void abort_all();
 
+    // Closes the connection without calls that was silent for the longest time, of the thread with the most connections.
+    void shed();
+
     // Ends all threads. Further calls change nothing.
     void stop();
 

@@ -171,6 +171,7 @@ PyMethodDef server_methods[] = {
     {"n_deferred", n_deferred, METH_NOARGS, nullptr},
     {"drain", plain<&Server::drain>, METH_NOARGS, nullptr},
     {"abort_all", plain<&Server::abort_all>, METH_NOARGS, nullptr},
+    {"shed", plain<&Server::shed>, METH_NOARGS, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

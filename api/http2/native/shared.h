@@ -72,7 +72,7 @@ public:
 };
 
 // `ask` has a call wait until `pass` comes, with a passage or none; `pass` and `resume` have it go on.
-enum class OrderKind : int { accept, send, finish, ask, pass, pause, resume, tell_drained, drain, abort_all, read_on, stop };
+enum class OrderKind : int { accept, send, finish, ask, pass, pause, resume, tell_drained, drain, abort_all, shed, read_on, stop };
 
 // What Python, or another thread, has a thread do.
 struct Order {

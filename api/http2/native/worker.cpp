@@ -124,6 +124,12 @@ void Worker::obey(Order& order) {
             return;
         case OrderKind::drain:
             return drain();
+        case OrderKind::shed:
+            if (Connection* const victim = longest_idle(nullptr); victim != nullptr) {
+                victim->close("no_descriptor");
+                close(*victim);
+            }
+            return;
         case OrderKind::read_on:
             changed_.insert(order.call);
             return;
@@ -151,7 +157,7 @@ void Worker::accept(const Order& order) {
     auto& connection = connections_[number];
     connection = std::make_unique<Connection>(*this, shared_, order.number, order.identity.get(), number, now_);
     if (shared_.n_connections.load() > static_cast<int64_t>(shared_.limits.n_connections)) {
-        Connection* const victim = longest_idle(*connection);
+        Connection* const victim = longest_idle(connection.get());
         (victim != nullptr ? victim : connection.get())->close("full");
         close(victim != nullptr ? *victim : *connection);
         if (victim == nullptr) return;
@@ -159,10 +165,10 @@ void Worker::accept(const Order& order) {
     changed_.insert(number);
 }
 
-Connection* Worker::longest_idle(const Connection& beside) {
+Connection* Worker::longest_idle(const Connection* beside) {
     Connection* longest = nullptr;
     for (auto& [number, each] : connections_) {
-        if (each.get() == &beside || each->n_calls() != 0) continue;
+        if (each.get() == beside || each->n_calls() != 0) continue;
         // Of those that have sent nothing, the one that came first.
         if (longest == nullptr || std::pair(each->active_at(), number) < std::pair(longest->active_at(), longest->number()))
             longest = each.get();

@@ -52,7 +52,7 @@ private:
     void drain();
     void look_at_time();
     void close(Connection& connection);
-    Connection* longest_idle(const Connection& beside);
+    Connection* longest_idle(const Connection* beside);
 
     Shared& shared_;
     const uint64_t number_;
