@@ -12,7 +12,9 @@ class Run(NamedTuple):
         topic: of the last message.
         timestamps: of each message, as `array('d')` in bytes.
         n_events: events in all of them.
-        removed_media: media from which messages removed blocks, in upper case, if each removed block was known.
+        media: that removals may name, in upper case; empty without removals.
+        removals: for each message that removed blocks, numbers of 8 bytes: bits of `media` that it removed from, 0 if a block
+            was unknown; sizes of the configured tiers before it, and after it.
         adapters: LoRA adapters that the last message names.
         n_applied: events applied of the next message, which is not ordinary.
         n_unknown_amid: removals of unknown blocks among these.
@@ -22,7 +24,8 @@ class Run(NamedTuple):
     topic: bytes
     timestamps: bytes
     n_events: int
-    removed_media: list[str]
+    media: list[str]
+    removals: bytes
     adapters: list[str]
     n_applied: int
     n_unknown_amid: int

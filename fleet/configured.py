@@ -79,6 +79,8 @@ class ConfiguredFleet:
         self._roster = Roster(self.fleet)
         self._next: tuple[KVAtlasConfig | None, Mapping[str, Wanted]] = (None, {})
         """The configuration that was prepared last, and its endpoints."""
+        self._gone: list[str] = []
+        """Endpoints that take no requests any more."""
 
     @property
     def endpoints(self) -> Mapping[str, Wanted]:
@@ -111,11 +113,11 @@ class ConfiguredFleet:
                 await asyncio.sleep(0)  # loading takes time: let health checks run
 
     async def prepare(self, config: KVAtlasConfig) -> None:
-        """Add, move and remove endpoints, a few at a time: they hold the event loop for 0.5 ms each.
+        """Add the new endpoints, a few at a time: they hold the event loop for 0.5 ms each. They take no requests yet.
 
         Raises:
             ConfigRefusedError: an event address cannot be used, or another source owns a name; the endpoints are those of
-                before, but moved ones start empty.
+                before.
         """
         wanted = dict([each async for each in _in_turns(each_wanted(config))])
         try:
@@ -124,26 +126,24 @@ class ConfiguredFleet:
                 await _all(steps)
         finally:
             self.fleet.subscriptions.prepared()
-        gone = [name for name in self._roster.wanted if name not in wanted]  # now nothing is refused any more
-        for name in gone:
-            self._roster.change({name: None})
-            await self.fleet.release()
         self._next = config, wanted
 
     def bring_to(self, config: KVAtlasConfig) -> None:
-        """Apply the rest of another configuration in one step, after `prepare`; call `settle` afterwards.
+        """Apply another configuration in one step, after `prepare`; call `settle` afterwards.
 
         Raises:
-            ConfigRefusedError: as in `Roster.bring_to`; the settings are as before.
+            ConfigRefusedError: as in `Roster.switch`; the settings are as before.
         """
         wanted = self._next[1] if self._next[0] is config else wanted_endpoints(config)
-        self._roster.bring_to(wanted)
+        self._gone = self._roster.switch(wanted)
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
 
     async def settle(self) -> None:
-        """Free the sockets of moved endpoints, and evict blocks beyond smaller bounds."""
+        """Remove endpoints that take no requests any more, a few at a time, and evict blocks beyond smaller bounds."""
+        gone, self._gone = self._gone, []
+        await _all(self._roster.removing(gone))
         await self.fleet.release()
         for _ in self.fleet.shrinking():
             await asyncio.sleep(0)

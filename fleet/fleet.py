@@ -100,6 +100,7 @@ class Fleet:
         *,
         instance: Instance | None = None,
         saved: SavedEndpoint | None = None,
+        hidden: bool = False,
     ) -> None:
         """Add an endpoint: subscribe to its events and scrape its metrics.
 
@@ -109,6 +110,7 @@ class Fleet:
             labels: free labels.
             instance: its identity in the standard contract; None for `name` in the default tenant.
             saved: state to restore from a snapshot; None to start empty.
+            hidden: whether it takes no requests until `show`.
         Raises:
             SubscriptionError: an event address cannot be used. The endpoint stays, with the ranks before that one,
                 until it is removed.
@@ -118,7 +120,7 @@ class Fleet:
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
         _warn_of_port_collision(name, addresses)
         self._endpoints[name] = endpoint
-        self._table.add(name, endpoint.address, labels)
+        self._table.add(name, None if hidden else endpoint.address, labels)
         self._table.set_in_flight(name, self.in_flight.of(name))
         if (load := self._loads.last(name)) is not None:
             self._table.set_load(name, load)
@@ -177,6 +179,14 @@ class Fleet:
         self._metrics.forget(name)
         for forget in self.forgotten:
             forget(name)
+
+    def show(self, name: str) -> None:
+        """Have an endpoint take requests."""
+        self._table.move(name, self._endpoints[name].address)
+
+    def hide(self, name: str) -> None:
+        """Have an endpoint take no further requests; everything else of it stays until `forget`. Cost: O(1)."""
+        self._table.move(name, None)
 
     async def release(self) -> None:
         """Free the sockets of removed endpoints."""

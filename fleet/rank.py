@@ -7,7 +7,7 @@ import math
 import time
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -115,7 +115,7 @@ class Rank:
             if timestamp > 0:
                 self.lag_s = now - timestamp
                 self.metrics.event_lag.observe(max(0.0, self.lag_s))
-        self._gauge(map(MediumName, run.removed_media))
+        self._gauge_removals(run)
         if run.adapters:
             self._name_adapters(run.adapters)
         self.predictions.confirm(self.endpoint, self.ledger)
@@ -225,11 +225,20 @@ class Rank:
         self.metrics.trust_changed(new.value)
         self.on_trust(self.endpoint, self.number, new)
 
-    def _gauge(self, removed: Iterable[MediumName]) -> None:
+    def _gauge(self, removed: Iterable[MediumName], sizes: Sequence[int] | None = None) -> None:
         tiers = self.atlas.tiers
         replaced = [tiers.of(medium) for medium in removed]
-        for tier, n_blocks in zip(tiers.configured, self.ledger.sizes(), strict=True):
+        for tier, n_blocks in zip(tiers.configured, sizes or self.ledger.sizes(), strict=True):
             self.gauges[tier].observe(n_blocks, replaced=tier in replaced)
+
+    def _gauge_removals(self, run: Run) -> None:
+        """Observe the tiers around each message that removed blocks; between these they only grow."""
+        n_tiers = len(self.atlas.tiers.configured)
+        for bits, *sizes in zip(*[iter(array("Q", run.removals))] * (1 + 2 * n_tiers), strict=True):
+            removed = [MediumName(medium) for bit, medium in enumerate(run.media) if bits >> bit & 1]
+            self._gauge((), sizes[:n_tiers])
+            self._gauge(removed, sizes[n_tiers:])
+        self._gauge(())
 
     def awaits_history(self, *, waited_s: float) -> bool:
         """Return whether the publisher's history may still come, `waited_s` after the endpoint was added.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..configs.endpoints import EndpointAddresses, endpoint_addresses
@@ -73,6 +73,7 @@ class Roster:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._wanted: dict[str, Wanted] = {}
+        self._hidden: set[str] = set()
 
     @property
     def wanted(self) -> Mapping[str, Wanted]:
@@ -102,24 +103,49 @@ class Roster:
                 raise ConfigRefusedError(f"endpoint {name!r}: {error}") from error
 
     def taking_in(self, wanted: Mapping[str, Wanted]) -> Generator[None]:
-        """Add and move the endpoints that `bring_to` would, one per step; other tasks may run between the steps.
+        """Add the endpoints that `switch` would, hidden, one per step; other tasks may run between the steps.
 
-        If one is refused, or the generator is closed before its end, the source has the endpoints of before. Those that had
-        moved start empty.
+        If one is refused, or the generator is closed before its end, the source has the endpoints of before.
 
         Raises:
-            ConfigRefusedError: as `bring_to`.
+            ConfigRefusedError: as `change`.
         """
-        plan = plan_fleet(self._wanted, wanted)
-        done: dict[str, Wanted | None] = {}
+        done: list[str] = []
         try:
-            for name, each in (*plan.new.items(), *plan.moved.items()):
-                self.change({name: each})
-                done[name] = plan.before.get(name)
+            for name, each in plan_fleet(self._wanted, wanted).new.items():
+                self.change({name: each}, hidden=True)
+                done.append(name)
                 yield
         except BaseException:
-            self.change(done)
+            self.change(dict.fromkeys(done))
             raise
+
+    def switch(self, wanted: Mapping[str, Wanted]) -> list[str]:
+        """Have the endpoints of `wanted` take requests and no others of the source, in one step.
+
+        Args:
+            wanted: endpoints by name; those that `taking_in` has added are only shown.
+        Returns:
+            names of endpoints that take no requests any more, to be removed with `change`.
+        Raises:
+            ConfigRefusedError: as `change`.
+        Cost: O(endpoints) for a comparison each; more for those that move or are new.
+        """
+        hidden = [name for name in wanted if name in self._hidden]
+        self.change(wanted)
+        for name in hidden:
+            self._fleet.show(name)
+        self._hidden.difference_update(hidden)
+        gone = [name for name in self._wanted if name not in wanted]
+        for name in gone:
+            self._fleet.hide(name)
+        return gone
+
+    def removing(self, names: Iterable[str]) -> Iterator[None]:
+        """Remove endpoints, one per step; other tasks may run between the steps."""
+        for name in names:
+            self.change({name: None})
+            yield
 
     def bring_to(
         self, wanted: Mapping[str, Wanted], *, saved: Mapping[str, SavedEndpoint] | None = None
@@ -140,13 +166,18 @@ class Roster:
         return self.change({**dict.fromkeys(gone), **wanted}, saved=saved)
 
     def change(
-        self, changes: Mapping[str, Wanted | None], *, saved: Mapping[str, SavedEndpoint] | None = None
+        self,
+        changes: Mapping[str, Wanted | None],
+        *,
+        saved: Mapping[str, SavedEndpoint] | None = None,
+        hidden: bool = False,
     ) -> FleetPlan:
         """Add, move, relabel and remove some endpoints, in one step; see `bring_to`.
 
         Args:
             changes: their states by name; None for one to remove. Endpoints that it does not name stay.
             saved: state to restore for new endpoints, by name.
+            hidden: whether new endpoints take no requests until `switch`.
         Returns:
             the changes.
         Raises:
@@ -155,9 +186,12 @@ class Roster:
         """
         old = {name: self._wanted[name] for name in changes if name in self._wanted}
         plan = plan_fleet(old, {name: each for name, each in changes.items() if each is not None})
-        carry_out(plan, self._fleet, saved)
+        carry_out(plan, self._fleet, saved, hidden=hidden)
+        if hidden:
+            self._hidden.update(plan.new)
         for name in plan.gone:
             del self._wanted[name]
+            self._hidden.discard(name)
         self._wanted.update((name, each) for name, each in changes.items() if each is not None)
         return plan
 
@@ -179,7 +213,9 @@ def plan_fleet(old: Mapping[str, Wanted], new: Mapping[str, Wanted]) -> FleetPla
     )
 
 
-def carry_out(plan: FleetPlan, fleet: Fleet, saved: Mapping[str, SavedEndpoint] | None = None) -> None:
+def carry_out(
+    plan: FleetPlan, fleet: Fleet, saved: Mapping[str, SavedEndpoint] | None = None, *, hidden: bool = False
+) -> None:
     """Apply the changes to the fleet in one step; `fleet.release` then frees sockets.
 
     New endpoints are added first, so that nothing else has changed if one is refused.
@@ -196,7 +232,7 @@ def carry_out(plan: FleetPlan, fleet: Fleet, saved: Mapping[str, SavedEndpoint] 
         )
     added: list[str] = []
     try:
-        _add(plan.new, fleet, added, saved)
+        _add(plan.new, fleet, added, saved, hidden=hidden)
         for name in plan.before:
             fleet.forget(name)
         _add(plan.moved, fleet, added)
@@ -214,10 +250,12 @@ def _add(
     fleet: Fleet,
     added: list[str],
     saved: Mapping[str, SavedEndpoint] | None = None,
+    *,
+    hidden: bool = False,
 ) -> None:
     for name, each in endpoints.items():
         added.append(name)
-        fleet.add(name, each.addresses, each.labels, saved=saved.get(name) if saved else None)
+        fleet.add(name, each.addresses, each.labels, saved=saved.get(name) if saved else None, hidden=hidden)
 
 
 def _restore(endpoints: Mapping[str, Wanted], fleet: Fleet) -> None:

@@ -105,6 +105,11 @@ class FleetTable:
         self._n_gone += 1
         self._directory = None
 
+    def move(self, name: str, address: str | None) -> None:
+        """Replace the address of an endpoint, None for one that takes no requests."""
+        self._addresses[self.rows[name]] = address
+        self._directory = None
+
     def relabel(self, name: str, labels: Mapping[str, str]) -> None:
         """Replace the labels of an endpoint."""
         self._labels[self.rows[name]] = labels

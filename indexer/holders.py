@@ -260,6 +260,10 @@ class RankHolders:
         size, held = self._index.size, self._by_tier.get
         return [sum(map(size, holders)) if (holders := held(tier)) else 0 for tier in self._tiers.configured]
 
+    def of_tiers(self) -> list[Sequence[HolderId]]:
+        """Return the holders behind `sizes`."""
+        return [tuple(self._by_tier.get(tier, ())) for tier in self._tiers.configured]
+
     def total(self) -> int:
         """Return this rank's blocks in all tiers."""
         return sum(map(self._index.size, self._own.values()))

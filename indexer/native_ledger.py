@@ -130,7 +130,9 @@ class NativeLedger(RankLedger):
         if self._core.n_expected() > _EXPECTED_SLACK:
             return None
         self._renew_routes()
-        n_evicted, n_unknown, fields = self._core.run(inbox, seq, _RUN)
+        holders = self._blocks.holders
+        tiers = holders.of_tiers() if holders is not None else ()
+        n_evicted, n_unknown, fields = self._core.run(inbox, seq, _RUN, tiers)
         self.counters.evicted += n_evicted
         self.counters.unknown_removals += n_unknown
         return Run(*fields)

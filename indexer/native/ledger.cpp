@@ -133,10 +133,16 @@ Applied Ledger::apply(const Batch& batch, size_t begin, size_t n_blocks) {
     return apply_plain(batch, begin, n_blocks);
 }
 
-Run Ledger::run(Inbox& inbox, uint64_t seq, size_t n_blocks) {
+Run Ledger::run(Inbox& inbox, uint64_t seq, size_t n_blocks, std::span<const std::vector<HolderId>> tiers) {
     const std::lock_guard lock(lock_);
     Run run;
-    uint64_t removing = 0;
+    const auto sizes = [&] {
+        const Index::Writer index(*index_);
+        std::vector<uint64_t> of_tiers;
+        for (const auto& holders : tiers) of_tiers.push_back(index.total(holders));
+        return of_tiers;
+    };
+    auto before = index_ == nullptr ? std::vector<uint64_t>() : sizes();
     while (index_ != nullptr && run.n_blocks < n_blocks && run.adapters.empty() && !run.failure) {
         const Batch* batch = inbox.front(seq + run.timestamps.size());
         if (batch == nullptr) break;
@@ -157,13 +163,19 @@ Run Ledger::run(Inbox& inbox, uint64_t seq, size_t n_blocks) {
         }
         if (!run.failure) run.n_events += done.position;
         run.timestamps.push_back(batch->timestamp());
-        if (done.n_unknown == 0) removing |= done.removing;
+        const auto after = sizes();
+        if (done.removing != 0) {
+            run.removals.push_back(done.n_unknown == 0 ? done.removing : 0);
+            run.removals.insert(run.removals.end(), before.begin(), before.end());
+            run.removals.insert(run.removals.end(), after.begin(), after.end());
+        }
+        before = after;
         if (done.names_adapter) run.adapters = adapters_of(*batch, kMaxNames);
         inbox.pop();
     }
     if (!run.timestamps.empty()) run.topic = inbox.topic();
-    for (size_t i = 0; i < routes_.size(); ++i) {
-        if ((removing >> i & 1) != 0) run.removed.push_back(routes_[i].medium);
+    if (!run.removals.empty()) {
+        for (const Route& route : routes_) run.media.push_back(route.medium);
     }
     return run;
 }

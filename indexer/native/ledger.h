@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -43,7 +44,9 @@ struct Run {
     std::string topic;  // of the last message
     std::vector<double> timestamps;
     size_t n_events = 0, n_evicted = 0, n_unknown = 0, n_blocks = 0, n_applied = 0, n_unknown_amid = 0;
-    std::vector<std::string> removed;  // media from which messages removed blocks, all of them known
+    std::vector<std::string> media;  // of the routes
+    // For each message that removed blocks: the routes as bits, 0 if a block was unknown; sizes of the tiers before, and after.
+    std::vector<uint64_t> removals;
     std::vector<std::string> adapters;
     std::optional<std::string> failure;  // of the last message, whose events are not counted
 };
@@ -81,7 +84,7 @@ public:
 
     // Applies messages from number `seq` on, up to one with an event that is not plain, or until `n_blocks` are done. A message that
     // names adapters is the last one.
-    Run run(Inbox& inbox, uint64_t seq, size_t n_blocks);
+    Run run(Inbox& inbox, uint64_t seq, size_t n_blocks, std::span<const std::vector<HolderId>> tiers);
 
 private:
     static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK

@@ -248,18 +248,22 @@ PyObject* list_of(const std::vector<std::string>& texts) {
 
 PyObject* run(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"inbox", "seq", "n_blocks"});
+        const auto args = call.arguments({"inbox", "seq", "n_blocks", "tiers"});
         Inbox& inbox = checked<Inbox>(args[0], inbox_type, "inbox must be an Inbox");
         const size_t seq = as_count(args[1], 0, "seq"), n_blocks = as_count(args[2], 0, "n_blocks");
+        std::vector<std::vector<HolderId>> tiers;
+        for_each(args[3], [&](PyObject* holders) { tiers.push_back(holder_list(holders)); });
         Run done;
         {
             const WithoutGil released;
-            done = ledger_of(self).run(inbox, seq, n_blocks);
+            done = ledger_of(self).run(inbox, seq, n_blocks, tiers);
         }
-        const Reference timestamps(bytes_of(done.timestamps)), removed(list_of(done.removed)), adapters(list_of(done.adapters));
+        const Reference timestamps(bytes_of(done.timestamps)), media(list_of(done.media)), removals(bytes_of(done.removals));
+        const Reference adapters(list_of(done.adapters));
         const auto count = [](size_t n) { return static_cast<Py_ssize_t>(n); };
-        return Py_BuildValue("(nn(y#OnOOnnz))", count(done.n_evicted), count(done.n_unknown), done.topic.data(), count(done.topic.size()), timestamps.get(), count(done.n_events),
-                             removed.get(), adapters.get(), count(done.n_applied), count(done.n_unknown_amid),
+        return Py_BuildValue("(nn(y#OnOOOnnz))", count(done.n_evicted), count(done.n_unknown), done.topic.data(),
+                             count(done.topic.size()), timestamps.get(), count(done.n_events), media.get(), removals.get(),
+                             adapters.get(), count(done.n_applied), count(done.n_unknown_amid),
                              done.failure ? done.failure->c_str() : nullptr);
     }, nullptr);
 }

@@ -75,7 +75,9 @@ def test_shares_are_rated_alike(data: st.DataObject) -> None:
     sizes = data.draw(st.one_of(st.integers(0, 2000), st.composite(filled)(shape, counts, np.int32)))
     credit = data.draw(st.composite(filled)(shape, NUMBERS, np.float64))
 
-    assert same(native.rate_by_share(blocks, sizes, credit), arithmetic.rate_by_share(blocks, sizes, credit))
+    with np.errstate(over="ignore"):  # of the largest credits
+        expected = arithmetic.rate_by_share(blocks, sizes, credit)
+    assert same(native.rate_by_share(blocks, sizes, credit), expected)
 
 
 @given(st.data())

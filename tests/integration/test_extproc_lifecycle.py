@@ -148,7 +148,8 @@ async def test_second_server_on_a_port_fails_with_the_address_and_the_setting() 
         second = ExtProcServer(FixedRouter(ROUTE), HealthService())
 
         with pytest.raises(
-            ListenError, match=rf"server\.extProc: cannot listen on 127\.0\.0\.1:{picker.port}: in use"
+            ListenError,
+            match=rf"server\.extProc: cannot listen on 127\.0\.0\.1:{picker.port}: (Address already )?in use",
         ):
             await second.start("127.0.0.1", picker.port)
 

@@ -193,6 +193,7 @@ class Follower:
             "trust": subscription.trust,
             "topic": subscription.topic,
             "adapters": self.rank.adapters,
+            "capacities": {tier: (each.n_clears, each.observed()) for tier, each in self.rank.gauges.items()},
             "metrics": {
                 (sample.name, *sample.labels.items()): sample.value
                 for family in self.registry.collect()

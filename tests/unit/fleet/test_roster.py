@@ -34,6 +34,11 @@ def store(fleet: Fleet, name: str) -> None:
     fleet.atlas.apply(name, 0, [BlockStored((EngineHash(1),), None, array("I", range(16)), 16)])
 
 
+def chosen_from(fleet: Fleet) -> list[str]:
+    """Return the names of the endpoints that may take a request."""
+    return list(fleet.candidates(None, now=0.0).names)
+
+
 def held(fleet: Fleet, name: str) -> int:
     return fleet.atlas.occupancy(name)[0].residencies
 
@@ -241,18 +246,34 @@ async def test_connection_that_was_prepared_is_taken_and_none_is_opened_beside_i
         assert names(fleet) == ["a"]
 
 
-async def test_endpoints_come_and_move_one_by_one() -> None:
-    moved = make_endpoint("a", 9)
+async def test_endpoints_come_and_go_one_by_one_and_requests_see_one_switch() -> None:
+    wanted = wanted_endpoints(with_endpoints(B, C))
+    async with make_fleet() as fleet:
+        roster = Roster(fleet)
+        roster.bring_to(wanted_endpoints(with_endpoints(A)))
+
+        assert [(names(fleet), chosen_from(fleet)) for _ in roster.taking_in(wanted)] == [
+            (["a", "b"], ["a"]), (["a", "b", "c"], ["a"])
+        ]  # fmt: skip
+        gone = roster.switch(wanted)
+        assert (gone, chosen_from(fleet)) == (["a"], ["b", "c"])
+        assert [names(fleet) for _ in roster.removing(gone)] == [["b", "c"]]
+
+        assert chosen_from(fleet) == ["b", "c"]
+        assert roster.wanted == wanted
+
+
+async def test_switch_moves_endpoints_at_once() -> None:
+    wanted = wanted_endpoints(with_endpoints(make_endpoint("a", 9)))
     async with make_fleet() as fleet:
         roster = Roster(fleet)
         roster.bring_to(wanted_endpoints(with_endpoints(A)))
         store(fleet, "a")
+        assert [held(fleet, "a") for _ in roster.taking_in(wanted)] == []
 
-        steps = roster.taking_in(wanted_endpoints(with_endpoints(B, C, moved)))
+        assert roster.switch(wanted) == []
 
-        seen = [(names(fleet), held(fleet, "a")) for _ in steps]
-        assert seen == [(["a", "b"], 1), (["a", "b", "c"], 1), (["a", "b", "c"], 0)]
-        assert roster.wanted == wanted_endpoints(with_endpoints(B, C, moved))
+        assert (held(fleet, "a"), roster.wanted) == (0, wanted)
 
 
 @pytest.mark.parametrize("gives_up", [False, True], ids=["refused", "given_up"])
