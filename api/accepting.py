@@ -32,7 +32,7 @@ class Accepting:
         listening: socket.socket,
         *,
         on_accepted: Callable[[socket.socket], None],
-        on_shortage: Callable[[], None],
+        on_shortage: Callable[[], object],
     ) -> None:
         self._listening, self._on_accepted, self._on_shortage = listening, on_accepted, on_shortage
         self._retry: asyncio.TimerHandle | None = None
