@@ -60,7 +60,8 @@ public:
     Handoff<Told> told;
     std::atomic<int64_t> n_held{0};      // bytes held by all sessions, and by what was told and not taken
     std::atomic<int64_t> n_room{0};      // bytes that sessions may hold together
-    std::atomic<int64_t> n_calls{0}, n_connections{0};
+    std::atomic<int64_t> n_calls{0};
+    std::atomic<int64_t> n_connections{0}, n_served{0};  // those handed over to threads included, and without them
     std::atomic<uint64_t> n_deferred{0};  // turns that connections waited for
     std::atomic<bool> is_draining{false};
 

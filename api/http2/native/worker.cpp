@@ -156,7 +156,7 @@ void Worker::accept(const Order& order) {
     const uint64_t number = ++n_accepted_ << 8 | number_;
     auto& connection = connections_[number];
     connection = std::make_unique<Connection>(*this, shared_, order.number, order.identity.get(), number, now_);
-    if (shared_.n_connections.load() > static_cast<int64_t>(shared_.limits.n_connections)) {
+    if (++shared_.n_served > static_cast<int64_t>(shared_.limits.n_connections)) {
         Connection* const victim = longest_idle(connection.get());
         (victim != nullptr ? victim : connection.get())->close("full");
         close(victim != nullptr ? *victim : *connection);
@@ -192,6 +192,7 @@ void Worker::close(Connection& connection) {
     changed_.erase(number);
     connections_.erase(number);
     --n_connections;
+    --shared_.n_served;
     if (--shared_.n_connections == 0 && shared_.is_draining) shared_.told.push({ToldKind::empty});
 }
 
