@@ -122,11 +122,11 @@ class Calls:
 
     def _take(self) -> None:
         server, context = self._server, self._context
-        context.count(server)
         ends_at = monotonic() + TURN_S
         self._has_turn = True
         try:
             while events := server.take(AT_ONCE):
+                context.count(server)  # what was taken is its call's from here on
                 for event in events:
                     self._hear(*event)
                 server.flush()
