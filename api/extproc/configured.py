@@ -35,6 +35,7 @@ def make_ext_proc(
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
     max_connections: int,
+    n_threads: int,
     transport_metrics: TransportMetrics,
     reports: StreamReports,
     on_mismatch: OnMismatch,
@@ -49,6 +50,7 @@ def make_ext_proc(
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
         max_connections: as configured, or as many as the process has descriptors for.
+        n_threads: see `thread_count`.
         transport_metrics: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
@@ -59,7 +61,7 @@ def make_ext_proc(
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,
-        n_threads=_n_threads(config.threads),
+        n_threads=n_threads,
     )
     intake = Intake(
         max_requests=config.max_pending_requests,
@@ -85,8 +87,9 @@ def make_ext_proc(
     )
 
 
-def _n_threads(configured: int | Literal["auto"]) -> int:
-    """Return the threads for connections: all cores but the one that decides."""
+def thread_count(configured: int | Literal["auto"], *, n_processes: int) -> int:
+    """Return the threads for connections: of a process's part of the cores, all but the one that decides."""
     if configured != "auto":
         return configured
-    return max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)) - 1))
+    n_cores = len(os.sched_getaffinity(0)) // n_processes
+    return max(1, min(MAX_THREADS, n_cores - 1))

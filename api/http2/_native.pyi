@@ -4,6 +4,8 @@ Event: TypeAlias = (
     tuple[int, int] | tuple[int, int, bytes] | tuple[int, int, int, str, str] | tuple[int, int, str, str, str]
 )
 
+def load_tls() -> None: ...
+
 @final
 class Passage: ...
 

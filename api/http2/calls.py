@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpc import StatusCode
 
+from ...events.tasks import spawn
 from ..errors import place_of
 from .call import Call, MakePassage
 
@@ -146,7 +147,10 @@ class Calls:
         except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
             _log.error("a call failed with %s\n%s", type(error).__name__, place_of(error))
             self._server.finish(number, NUMBERS[StatusCode.INTERNAL], "the service failed on this call")
-            self._drop(number)
+            try:
+                self._drop(number)
+            except Exception as error:  # noqa: BLE001 - as above
+                _log.error("the end of a call failed with %s\n%s", type(error).__name__, place_of(error))
 
     def _handle(self, kind: int, number: int, data: bytes | str) -> None:
         call = self._calls.get(number)
@@ -182,7 +186,8 @@ class Calls:
         elif kind == _MISMATCH:
             context.on_mismatch("tls" if text == "tls" else "plaintext")
         elif kind == _FAILED:
-            raise SystemExit(f"a thread of connections ended: {text}")
+            _log.critical("a thread of connections failed: %s", text)
+            spawn(_failed(text), "listener", of="server.extProc", vital=True)
 
     def _open(self, number: int, path: str) -> None:
         opens = self._context.resolve(path)
@@ -216,6 +221,11 @@ class Calls:
     def _flush(self) -> None:
         self._is_flush_due = False
         self._server.flush()
+        self._context.show_room(self._server)  # what calls held may be free by now
+
+
+async def _failed(text: str) -> None:
+    raise RuntimeError(text)
 
 
 class CallResponder:

@@ -39,10 +39,12 @@ Connection::Connection(Worker& worker, Shared& shared, int fd, const TlsIdentity
 Connection::~Connection() {
     while (!calls_.empty()) drop(calls_.begin()->first);
     shared_.n_held -= static_cast<int64_t>(n_held_);
+    tls_.reset();  // says goodbye on the socket, whose number may be another's once it is closed
     ::close(fd_);
 }
 
 bool Connection::take_turn(double now, bool is_readable) {
+    is_readable |= tls_ && tls_->is_blocked();
     if (is_readable && !read_some(now)) return false;
     if (!is_readable && has_work()) {
         if (session_.has_input()) {
@@ -58,6 +60,7 @@ bool Connection::take_turn(double now, bool is_readable) {
 std::string_view Connection::read_socket() {
     const std::span<char> buffer = worker_.buffer();
     size_t n_read = 0;
+    has_more_ = false;
     while (n_read < buffer.size()) {
         const std::span<char> rest = buffer.subspan(n_read);
         const ssize_t n = tls_ ? tls_->read(rest) : ::recv(fd_, rest.data(), rest.size(), 0);
@@ -70,6 +73,7 @@ std::string_view Connection::read_socket() {
         }
         n_read += static_cast<size_t>(n);
         if (!tls_) break;  // a record of TLS is a piece; a socket gives all that it has
+        has_more_ = n_read == buffer.size();
     }
     return {buffer.data(), n_read};
 }
@@ -247,7 +251,7 @@ bool Connection::write_some() {
 // A client that does not read its answers is not read either, nor one whose input waits.
 void Connection::watch() {
     const bool is_read = has_ended_ || must_read_ || (output_.empty() && !session_.has_input() && !is_full());
-    const bool is_written = !output_.empty() && !must_read_;
+    const bool is_written = (!output_.empty() && !must_read_) || (tls_ && tls_->is_blocked());
     const uint32_t wanted = (is_read ? static_cast<uint32_t>(EPOLLIN) : 0) | (is_written ? static_cast<uint32_t>(EPOLLOUT) : 0);
     if (wanted == watched_) return;
     worker_.watch(*this, wanted, !std::exchange(is_watched_, true));

@@ -33,7 +33,7 @@ public:
     bool take_turn(double now, bool is_readable);
 
     // Returns whether input waits for another turn.
-    bool has_work() const { return !has_ended_ && !is_full() && (session_.has_input() || (tls_ && tls_->has_pending())); }
+    bool has_work() const { return !has_ended_ && !is_full() && (session_.has_input() || has_more_); }
 
     // Returns false if the connection has passed a time limit and is over.
     bool check_time(double now);
@@ -47,8 +47,6 @@ public:
     // Has the client open no more calls. Returns false if it has not begun: the connection is over.
     bool drain(double now);
     void close(const char* reason);  // tells the reason; the connection is over
-
-    static constexpr size_t MAX_UNTAKEN = 256;  // events that Python has not taken: beyond, the client is not read
 
     size_t n_calls() const { return calls_.size(); }
     double active_at() const { return active_at_; }
@@ -78,7 +76,7 @@ private:
     Session session_;
     const int fd_;
     const double began_at_;
-    const std::unique_ptr<Tls> tls_;  // none for plain text
+    std::unique_ptr<Tls> tls_;  // none for plain text
     std::unordered_map<int32_t, Call> calls_;
     std::vector<int32_t> draining_;  // calls of which Python waits until all is sent
     std::shared_ptr<Untaken> untaken_;
@@ -87,6 +85,7 @@ private:
     double active_at_ = 0, heard_at_, pinged_at_ = 0, refuses_at_ = NEVER, ends_at_ = NEVER, next_check_;
     uint32_t watched_ = 0;  // what epoll watches
     bool has_ended_ = false, is_over_ = false, has_begun_ = false, is_watched_ = false, must_read_ = false;
+    bool has_more_ = false;  // TLS may hold bytes that the socket no longer shows
 };
 
 }  // namespace kvatlas::http2

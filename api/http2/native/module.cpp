@@ -3,6 +3,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "openssl.h"
 #include "python.h"
 #include "server_type.h"
 #include "session.h"
@@ -188,6 +189,18 @@ PyType_Slot session_slots[] = {
 };
 PyType_Spec session_spec = {"kvatlas.api.http2._native.Session", sizeof(Object<Session>), 0, Py_TPFLAGS_DEFAULT, session_slots};
 
+PyObject* load_tls(PyObject*, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        openssl::library();
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyMethodDef functions[] = {
+    {"load_tls", load_tls, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 int add_types(PyObject* module) {
     return guarded([&] {
         Py_DECREF(add_type(module, "Session", &session_spec));
@@ -201,7 +214,7 @@ PyModuleDef_Slot module_slots[] = {
     {0, nullptr},
 };
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "kvatlas.api.http2._native", nullptr, 0, nullptr, module_slots, nullptr, nullptr, nullptr,
+    PyModuleDef_HEAD_INIT, "kvatlas.api.http2._native", nullptr, 0, functions, module_slots, nullptr, nullptr, nullptr,
 };
 
 }  // namespace

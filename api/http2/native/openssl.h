@@ -19,9 +19,10 @@ using SelectProtocol = int (*)(Ssl*, const unsigned char** out, unsigned char* n
                                void* user);
 
 // Commands of SSL_CTX_ctrl and SSL_ctrl.
-constexpr int SET_MODE = 33, SET_MIN_PROTO_VERSION = 123, CHAIN_CERTIFICATE = 89;
+constexpr int SET_MODE = 33, SET_READ_AHEAD = 41, SET_SESSION_CACHE = 44, CHAIN_CERTIFICATE = 89, SET_MIN_PROTO_VERSION = 123;
 constexpr long TLS_1_2 = 0x0303;
 constexpr long PARTIAL_WRITE = 1, MOVING_WRITE_BUFFER = 2, RELEASE_BUFFERS = 16;
+constexpr long NO_SESSIONS = 0;
 constexpr uint64_t NO_TICKET = uint64_t{1} << 14, NO_RENEGOTIATION = uint64_t{1} << 30, NO_COMPRESSION = uint64_t{1} << 17;
 constexpr int VERIFY_PEER = 1, FAIL_IF_NO_PEER_CERTIFICATE = 2;
 constexpr int WANT_READ = 2, WANT_WRITE = 3, ZERO_RETURN = 6;  // of SSL_get_error
@@ -45,10 +46,9 @@ constexpr int SELECTED = 0, NOT_SELECTED = 3;                  // of SelectProto
     F(SSL_free, void, (Ssl*))                                                                                                \
     F(SSL_set_fd, int, (Ssl*, int))                                                                                          \
     F(SSL_set_accept_state, void, (Ssl*))                                                                                    \
-    F(SSL_do_handshake, int, (Ssl*))                                                                                         \
+    F(SSL_is_init_finished, int, (const Ssl*))                                                                               \
     F(SSL_read, int, (Ssl*, void*, int))                                                                                     \
     F(SSL_write, int, (Ssl*, const void*, int))                                                                              \
-    F(SSL_has_pending, int, (const Ssl*))                                                                                    \
     F(SSL_shutdown, int, (Ssl*))                                                                                             \
     F(SSL_get_error, int, (const Ssl*, int))                                                                                 \
     F(ERR_peek_error, unsigned long, (void))                                                                                 \

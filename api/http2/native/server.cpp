@@ -41,7 +41,8 @@ std::vector<Told> Server::take(size_t n) {
         shared_.n_held -= static_cast<int64_t>(told.text.size());
         if (!told.untaken) continue;
         const uint64_t connection = told.untaken->connection;
-        if (told.untaken->n.fetch_sub(1) == Connection::MAX_UNTAKEN / 2)
+        const size_t n_before = told.untaken->n.fetch_sub(told.weight());
+        if (n_before >= MAX_UNTAKEN / 2 && n_before - told.weight() < MAX_UNTAKEN / 2)
             orders_[connection & 0xff].push_back({OrderKind::read_on, connection});
     }
     return taken;

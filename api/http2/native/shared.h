@@ -38,11 +38,15 @@ enum class ToldKind : int {
     ready = 11,     // the call waits for the order `pass`: nothing of it is told before
 };
 
-// What a connection has told Python and Python has not taken.
+// What a connection has told Python and Python has not taken: events and kilobytes.
 struct Untaken {
     std::atomic<size_t> n{0};
     const uint64_t connection;  // its number
 };
+
+// Limit of `Untaken::n` from which on the client is not read. A service that pauses its call still gets what was told: up to this,
+// and what is told until the order arrives; `MAX_WAITING_BYTES` in extproc/call.py is more than both.
+constexpr size_t MAX_UNTAKEN = 256;
 
 // What a thread tells Python.
 struct Told {
@@ -50,6 +54,8 @@ struct Told {
     CallId call = 0;
     std::string text = {};
     std::shared_ptr<Untaken> untaken = {};  // set if the event counts there
+
+    size_t weight() const { return 1 + text.size() / 1024; }
 };
 
 class Shared {

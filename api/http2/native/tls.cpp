@@ -69,7 +69,9 @@ void TlsIdentity::load(std::string_view key, std::string_view chain, std::string
     using namespace openssl;
     library_.SSL_CTX_ctrl(context_, SET_MIN_PROTO_VERSION, TLS_1_2, nullptr);
     library_.SSL_CTX_ctrl(context_, SET_MODE, PARTIAL_WRITE | MOVING_WRITE_BUFFER | RELEASE_BUFFERS, nullptr);
+    library_.SSL_CTX_ctrl(context_, SET_READ_AHEAD, 1, nullptr);  // all that the socket has at once, not each record's head alone
     // A resumed session would bypass a certificate or client CA that has changed since.
+    library_.SSL_CTX_ctrl(context_, SET_SESSION_CACHE, NO_SESSIONS, nullptr);
     library_.SSL_CTX_set_options(context_, NO_TICKET | NO_RENEGOTIATION | NO_COMPRESSION);
     library_.SSL_CTX_set_num_tickets(context_, 0);
     library_.SSL_CTX_set_alpn_select_cb(context_, select_h2, nullptr);
@@ -109,13 +111,11 @@ Tls::~Tls() {
     library_.SSL_free(ssl_);
 }
 
-bool Tls::has_pending() const { return is_open_ && !is_broken_ && library_.SSL_has_pending(ssl_) != 0; }
-
 ssize_t Tls::read(std::span<char> bytes) {
     library_.ERR_clear_error();
-    const int n = library_.SSL_read(ssl_, bytes.data(), static_cast<int>(bytes.size()));
-    if (n > 0) is_open_ = true;
-    return outcome(n);
+    const ssize_t n = outcome(library_.SSL_read(ssl_, bytes.data(), static_cast<int>(bytes.size())));
+    if (!is_open_) is_open_ = library_.SSL_is_init_finished(ssl_) != 0;
+    return n;
 }
 
 ssize_t Tls::write(std::string_view bytes) {
@@ -125,10 +125,7 @@ ssize_t Tls::write(std::string_view bytes) {
 
 ssize_t Tls::outcome(int result) {
     wants_write_ = false;
-    if (result > 0) {
-        is_open_ = true;
-        return result;
-    }
+    if (result > 0) return result;
     switch (library_.SSL_get_error(ssl_, result)) {
         case openssl::WANT_WRITE:
             wants_write_ = true;

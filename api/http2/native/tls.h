@@ -42,10 +42,11 @@ public:
     ssize_t read(std::span<char> bytes);
     ssize_t write(std::string_view bytes);
 
+    // Returns whether the handshake is complete.
     bool is_open() const { return is_open_; }
 
-    // Returns whether bytes that have been received are left to read.
-    bool has_pending() const;
+    // Returns whether the handshake waits until the socket is writable.
+    bool is_blocked() const { return !is_open_ && wants_write_; }
 
     // Returns whether the socket must be writable before it goes on.
     bool wants_write() const { return wants_write_; }

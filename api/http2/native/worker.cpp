@@ -56,12 +56,20 @@ void Worker::join() {
 }
 
 void Worker::run() {
-    try {
-        while (!is_stopping_) serve();
-        connections_.clear();
-    } catch (const std::exception& error) {
-        shared_.told.push({ToldKind::failed, 0, error.what()});
+    while (!is_stopping_) {
+        try {
+            serve();
+        } catch (const std::exception& error) {
+            // The process is to end. Until it does, the thread obeys orders, and serves nobody.
+            if (!std::exchange(has_failed_, true)) shared_.told.push({ToldKind::failed, 0, error.what()});
+            close_all();
+        }
     }
+    close_all();
+}
+
+void Worker::close_all() {
+    while (!connections_.empty()) close(*connections_.begin()->second);
 }
 
 void Worker::serve() {
@@ -120,15 +128,11 @@ void Worker::obey(Order& order) {
             is_stopping_ = true;
             return;
         case OrderKind::abort_all:
-            while (!connections_.empty()) close(*connections_.begin()->second);
-            return;
+            return close_all();
         case OrderKind::drain:
             return drain();
         case OrderKind::shed:
-            if (Connection* const victim = longest_idle(nullptr); victim != nullptr) {
-                victim->close("no_descriptor");
-                close(*victim);
-            }
+            shed("no_descriptor");
             return;
         case OrderKind::read_on:
             changed_.insert(order.call);
@@ -153,22 +157,41 @@ void Worker::drain() {
 }
 
 void Worker::accept(const Order& order) {
-    const uint64_t number = ++n_accepted_ << 8 | number_;
-    auto& connection = connections_[number];
-    connection = std::make_unique<Connection>(*this, shared_, order.number, order.identity.get(), number, now_);
-    if (++shared_.n_served > static_cast<int64_t>(shared_.limits.n_connections)) {
-        Connection* const victim = longest_idle(connection.get());
-        (victim != nullptr ? victim : connection.get())->close("full");
-        close(victim != nullptr ? *victim : *connection);
-        if (victim == nullptr) return;
+    if (has_failed_) return refuse(order.number);
+    if (shared_.n_served >= static_cast<int64_t>(shared_.limits.n_connections) && !shed("full")) {
+        tell({ToldKind::closed, 0, "full"});
+        return refuse(order.number);
     }
+    const uint64_t number = ++n_accepted_ << 8 | number_;
+    try {
+        connections_[number] = std::make_unique<Connection>(*this, shared_, order.number, order.identity.get(), number, now_);
+    } catch (...) {
+        connections_.erase(number);
+        refuse(order.number);
+        throw;
+    }
+    ++shared_.n_served;
     changed_.insert(number);
 }
 
-Connection* Worker::longest_idle(const Connection* beside) {
+void Worker::refuse(int fd) {
+    ::close(fd);
+    count_end();
+}
+
+// Closes the connection without calls that was silent for the longest time. Returns false if there is none.
+bool Worker::shed(const char* reason) {
+    Connection* const victim = longest_idle();
+    if (victim == nullptr) return false;
+    victim->close(reason);
+    close(*victim);
+    return true;
+}
+
+Connection* Worker::longest_idle() const {
     Connection* longest = nullptr;
-    for (auto& [number, each] : connections_) {
-        if (each.get() == beside || each->n_calls() != 0) continue;
+    for (const auto& [number, each] : connections_) {
+        if (each->n_calls() != 0) continue;
         // Of those that have sent nothing, the one that came first.
         if (longest == nullptr || std::pair(each->active_at(), number) < std::pair(longest->active_at(), longest->number()))
             longest = each.get();
@@ -191,8 +214,12 @@ void Worker::close(Connection& connection) {
     working_.erase(number);
     changed_.erase(number);
     connections_.erase(number);
-    --n_connections;
     --shared_.n_served;
+    count_end();
+}
+
+void Worker::count_end() {
+    --n_connections;
     if (--shared_.n_connections == 0 && shared_.is_draining) shared_.told.push({ToldKind::empty});
 }
 
@@ -204,7 +231,7 @@ void Worker::watch(const Connection& connection, uint32_t events, bool is_new) {
 }
 
 void Worker::tell(Told told) {
-    if (told.untaken) ++told.untaken->n;
+    if (told.untaken) told.untaken->n += told.weight();
     shared_.n_held += static_cast<int64_t>(told.text.size());
     shared_.told.push(std::move(told));
 }

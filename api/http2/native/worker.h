@@ -52,7 +52,11 @@ private:
     void drain();
     void look_at_time();
     void close(Connection& connection);
-    Connection* longest_idle(const Connection* beside);
+    void close_all();
+    void refuse(int fd);
+    void count_end();
+    bool shed(const char* reason);
+    Connection* longest_idle() const;
 
     Shared& shared_;
     const uint64_t number_;
@@ -64,7 +68,7 @@ private:
     std::unordered_set<uint64_t> working_, changed_;  // connections with input that waits; with something to send
     uint64_t n_opened_ = 0, n_accepted_ = 0;
     double now_ = 0, next_look_ = 0;
-    bool is_stopping_ = false;
+    bool is_stopping_ = false, has_failed_ = false;
 };
 
 }  // namespace kvatlas::http2
