@@ -105,13 +105,18 @@ async def listening(
     account: Intake | None = None,
     registry: CollectorRegistry | None = None,
     times: Times = Times(),  # noqa: B008 - it cannot change
+    n_threads: int = 2,
 ) -> AsyncGenerator[tuple[Http2Listener, int]]:
     listener = Http2Listener(
         "server.extProc",
         methods={"/test.Direct/Mirror": Mirror},
         handlers=[(service or Service()).handler()],
         limits=Limits(
-            max_message_bytes, max_connections=max_connections, max_streams=max_streams, times=times
+            max_message_bytes,
+            max_connections=max_connections,
+            max_streams=max_streams,
+            times=times,
+            n_threads=n_threads,
         ),
         account=account or Intake(),
         metrics=TransportMetrics(registry or CollectorRegistry()),

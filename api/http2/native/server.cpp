@@ -13,7 +13,7 @@ int64_t n_connections(const std::unique_ptr<Worker>& worker) { return worker->n_
 }  // namespace
 
 Server::Server(ServerLimits limits, size_t n_threads) : shared_(limits), process_(::getpid()) {
-    for (size_t i = 0; i < n_threads; ++i) workers_.push_back(std::make_unique<Worker>(shared_, static_cast<int>(i)));
+    for (size_t i = 0; i < n_threads; ++i) workers_.push_back(std::make_unique<Worker>(shared_, static_cast<int>(i), workers_));
     orders_.resize(n_threads);
     for (auto& worker : workers_) worker->start();
 }

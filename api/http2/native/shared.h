@@ -89,6 +89,7 @@ struct Order {
     std::string text = {};
     std::unique_ptr<Passage> passage = {};
     std::shared_ptr<const TlsIdentity> identity = {};  // of `accept`; none for plain text
+    size_t n_passed_on = 0;                            // by threads without room for the connection of `accept`
 };
 
 }  // namespace kvatlas::http2

@@ -26,8 +26,8 @@ double monotonic_s() {
 
 }  // namespace
 
-Worker::Worker(Shared& shared, int number)
-    : shared_(shared), number_(static_cast<uint64_t>(number)), epoll_(::epoll_create1(EPOLL_CLOEXEC)), buffer_(READ_BYTES, 0) {
+Worker::Worker(Shared& shared, int number, const std::vector<std::unique_ptr<Worker>>& all)
+    : shared_(shared), number_(static_cast<uint64_t>(number)), all_(all), epoll_(::epoll_create1(EPOLL_CLOEXEC)), buffer_(READ_BYTES, 0) {
     if (epoll_ < 0) throw std::runtime_error("no file descriptor is left for a thread of connections");
     epoll_event event{};
     event.events = EPOLLIN;
@@ -156,9 +156,10 @@ void Worker::drain() {
     for (Connection* each : over) close(*each);
 }
 
-void Worker::accept(const Order& order) {
-    if (has_failed_) return refuse(order.number);
+void Worker::accept(Order& order) {
+    if (has_failed_ || shared_.is_draining) return refuse(order.number);
     if (shared_.n_served >= static_cast<int64_t>(shared_.limits.n_connections) && !shed("full")) {
+        if (++order.n_passed_on < all_.size()) return pass_on(order);
         tell({ToldKind::closed, 0, "full"});
         return refuse(order.number);
     }
@@ -172,6 +173,15 @@ void Worker::accept(const Order& order) {
     }
     ++shared_.n_served;
     changed_.insert(number);
+}
+
+void Worker::pass_on(Order& order) {
+    Worker& next = *all_[(number_ + 1) % all_.size()];
+    --n_connections;
+    ++next.n_connections;
+    std::vector<Order> orders;
+    orders.push_back(std::move(order));
+    next.orders.push(std::move(orders));
 }
 
 void Worker::refuse(int fd) {

@@ -19,7 +19,8 @@ namespace kvatlas::http2 {
 
 class Worker {
 public:
-    Worker(Shared& shared, int number);
+    // `all` are the threads of the server, which pass connections on in their order.
+    Worker(Shared& shared, int number, const std::vector<std::unique_ptr<Worker>>& all);
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     ~Worker();
@@ -48,11 +49,12 @@ private:
     void run();
     void serve();
     void obey(Order& order);
-    void accept(const Order& order);
+    void accept(Order& order);
     void drain();
     void look_at_time();
     void close(Connection& connection);
     void close_all();
+    void pass_on(Order& order);
     void refuse(int fd);
     void count_end();
     bool shed(const char* reason);
@@ -60,6 +62,7 @@ private:
 
     Shared& shared_;
     const uint64_t number_;
+    const std::vector<std::unique_ptr<Worker>>& all_;
     const int epoll_;
     std::thread thread_;
     std::string buffer_;
