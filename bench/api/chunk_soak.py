@@ -1,4 +1,4 @@
-"""Streamed responses for long, with streams that end, are reset, stall and reconnect; fails if anything is left behind.
+"""Streamed responses that end, are reset, stall and reconnect, for long; fails if anything is left behind.
 
 `chunkload` is the gateway, as in chunks.py: one of them sends chunks at a steady rate, ends and comes back; beside it others are
 stopped for seconds and go on, or are killed within their streams, and calls of one connection are cancelled. At the end no response
