@@ -39,7 +39,7 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $
 	@scripts/venv.sh $(VENV)
 	@echo "kvatlas: installing into $(VENV), about a minute"
 	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade numpy pip setuptools
-	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo,plots,transformers,tune]' --group dev
+	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo,otlp-http,plots,transformers,tune]' --group dev
 	@touch $@
 
 setup: $(INSTALLED) ## Make .venv with kvatlas and its tools (the other targets do it themselves)

@@ -26,6 +26,7 @@ from ..fleet.configured import ConfiguredFleet
 from ..fleet.families import StateCollector
 from ..fleet.kubernetes.cluster import Cluster
 from ..fleet.metrics import FleetMetrics, SnapshotMetrics
+from ..fleet.model_lists import ModelLists
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
@@ -137,6 +138,9 @@ class App:
             self.fleet, self._cluster, self._health, self._registry, self._task_failures
         )
         self._observers = Observers(config, self.fleet)
+        self._model_lists = ModelLists(
+            self.fleet.serving_urls, lambda: self._picker.policy.requests.answers_models
+        )
         self._picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,
@@ -151,6 +155,7 @@ class App:
                 n_fallbacks=config.ext_proc.fallback_endpoints,
                 rules=self._cluster.rewrites,
                 endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
+                models=self._model_lists,
             ),
             reader=self._models.reader,
         )
@@ -200,6 +205,7 @@ class App:
             keep(lambda: sweep(self.fleet), "sweep"),
             *self._configuration_tasks(),
             keep(self._models.watch, "tokenizer files", needed=False),
+            keep(self._model_lists.follow, "model lists", needed=False),
         ]
 
     async def stop(self, *, grace_s: float | None = None) -> None:
@@ -334,4 +340,4 @@ def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
     idle_interval_s = plan.config.metrics_scrape.idle_interval_s
     admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
-    return Policy(generation, plan.profile, admission)
+    return Policy(generation, plan.profile, admission, plan.requests, plan.load, plan.burst)

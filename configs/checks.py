@@ -17,7 +17,7 @@ from .address import (
 )
 from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
-from .engines import AUTO, ENGINES, Selector
+from .engines import AUTO, ENGINES, MAX_ATTRIBUTES, Selector, attribute_names
 from .errors import KeyPath, Problem, path_text
 from .listeners import ExtProcConfig, MetricsTlsConfig, RestConfig, ServerConfig, TlsConfig
 from .networks import parse_network
@@ -344,18 +344,15 @@ def weight_problems(base: KeyPath, weights: WeightsConfig) -> Iterator[Problem]:
 
 
 def _scrape_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
+    idle, base = scrape.idle_interval, "metricsScrape"
     if scrape.stale_after <= scrape.interval:
         message = f"found {scrape.stale_after}, expected more than the interval of {scrape.interval}"
-        yield Problem(
-            f"{message}; every load would be stale before the next scrape", ("metricsScrape", "staleAfter")
-        )
-    elif scrape.idle_interval is not None and not (
-        scrape.interval <= scrape.idle_interval < scrape.stale_after
-    ):
+        yield Problem(f"{message}; every load would be stale before the next scrape", (base, "staleAfter"))
+    elif idle is not None and not scrape.interval <= idle < scrape.stale_after:
         message = (
             f"expected from the interval of {scrape.interval} to less than staleAfter of {scrape.stale_after}"
         )
-        yield Problem(f"found {scrape.idle_interval}, {message}", ("metricsScrape", "idleInterval"))
+        yield Problem(f"found {idle}, {message}", (base, "idleInterval"))
 
 
 def _engine_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
@@ -367,9 +364,13 @@ def _engine_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
         if not engine.waiting and (engine.waiting == "" or name not in ENGINES):
             yield Problem("missing, expected the series of queued requests", (*base, name, "waiting"))
         for field in msgspec.structs.fields(EngineConfig):
-            text: str | None = getattr(engine, field.name)
-            if text and not field.name.endswith("_label"):
+            text: str | dict[str, str] | None = getattr(engine, field.name)
+            if isinstance(text, str) and text and not field.name.endswith("_label"):
                 yield from _malformed((*base, name, field.encode_name), text, Selector.parse)
+        for attribute, text in engine.attributes.items():
+            yield from _malformed((*base, name, "attributes", attribute), text, Selector.parse)
+    if (n := len(attribute_names(scrape))) > MAX_ATTRIBUTES:
+        yield Problem(f"found {n} attributes, expected at most {MAX_ATTRIBUTES}", base)
 
 
 def _snapshot_problems(snapshot: SnapshotConfig) -> Iterator[Problem]:

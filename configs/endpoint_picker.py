@@ -20,9 +20,19 @@ from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
 from .feature_gates import FLOW_CONTROL, gate_notes, gate_problems, is_on
 from .flow_control import DETECTORS, FlowControlConfig, flow_control_notes, flow_control_problems
+from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, ProfilePluginConfig, SchedulingProfileConfig
+from .schema import (
+    EndpointsConfig,
+    KVAtlasConfig,
+    ModelConfig,
+    PluginConfig,
+    ProfilePluginConfig,
+    SchedulingProfileConfig,
+    TokenizationConfig,
+)
 from .section import Section
+from .token_producer import estimate, is_token_producer, remote_tokenizer, token_producer_problems
 
 KIND = "EndpointPickerConfig"
 
@@ -53,15 +63,6 @@ _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "
 """Parameters with which a plugin selects the source of its matches."""
 
 
-class RequestHandlerConfig(Section, frozen=True):
-    """Reading of requests; kvatlas parses every known API."""
-
-    parsers: tuple[PluginRefConfig, ...] = ()
-    """No effect."""
-    propagate_priority: bool = False
-    """As `admission.propagatePriority`."""
-
-
 class FileDiscoveryParams(Section, frozen=True):
     """Parameters of `file-discovery`."""
 
@@ -87,13 +88,13 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     data: DataLayerConfig = DataLayerConfig()
     """Older name of `dataLayer`."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
-    """Reading of requests."""
+    """Request bodies."""
     flow_control: FlowControlConfig = FlowControlConfig()
     """Queues; kvatlas has none, and reads only the saturation detector."""
     saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
     """Saturation detector, at its older place."""
     parser: PluginRefConfig | None = None
-    """Parser, at its older place; no effect."""
+    """Older form of `requestHandler.parsers`, which it adds to."""
 
 
 def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
@@ -119,7 +120,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     scrape, _ = extracted(filter(is_extractor, config.plugins))
     for interval in filter(None, map(interval_of, sources)):
         scrape = msgspec.structs.replace(scrape, interval=interval)
-    translated = [discovery, detecting, *sources]
+    translated = [discovery, detecting, *sources, *filter(is_token_producer, config.plugins)]
     given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
     profiles = config.scheduling_profiles
     if not given and not profiles:
@@ -128,16 +129,26 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
     admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
-    if config.request_handler.propagate_priority:
-        admission = msgspec.structs.replace(admission, propagate_priority=True)
     return KVAtlasConfig(
         api_version="kvatlas/v1",
+        model=ModelConfig(remote_tokenizer=remote_tokenizer(config.plugins)),
+        tokenization=TokenizationConfig(estimate=estimate(config.plugins)),
         plugins=plugins,
         scheduling_profiles=profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
+        request_handler=_request_handler(config),
         metrics_scrape=scrape,
         admission=admission,
     )
+
+
+def _request_handler(config: EndpointPickerConfig) -> RequestHandlerConfig:
+    """Return the section with the parser at its older place, unless that is named there too."""
+    handler, older = config.request_handler, config.parser
+    if older is None or older.plugin_ref in {each.plugin_ref for each in handler.parsers}:
+        return handler
+    parsers = (*handler.parsers, ParserRefConfig(plugin_ref=older.plugin_ref))
+    return msgspec.structs.replace(handler, parsers=parsers)
 
 
 def default_config() -> KVAtlasConfig:
@@ -193,6 +204,8 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
             problems = extractor_problems(plugin)
         elif is_source(plugin):
             problems = source_problems(plugin)
+        elif is_token_producer(plugin):
+            problems = token_producer_problems(plugin)
         elif plugin is detector(config.plugins, _detector_name(config)):
             problems = detector_problems(plugin)
         for problem in problems:

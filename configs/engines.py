@@ -14,6 +14,9 @@ AUTO = "auto"
 TYPE_LABELS = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
 """Labels of an endpoint that name its engine, newer first. Source: llm-d-router, core-metrics-extractor."""
 
+MAX_ATTRIBUTES = 64
+"""Most attributes of endpoints, which every decision copies."""
+
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=("?)([^",{}]+)\2')
 
@@ -63,6 +66,7 @@ class EngineSeries:
         process_start: gauge of the start time of the process, in wall-clock seconds.
         lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
             its update.
+        attributes: attribute of endpoints and its series, for series that only plugins read.
         lora_loaded: series with a sample of 1 for each loaded LoRA adapter, which the labels `adapter_name` and `level` (gpu
             or cpu) name.
     """
@@ -78,6 +82,7 @@ class EngineSeries:
     offload: tuple[Selector, ...] = ()
     process_start: Selector = Selector("process_start_time_seconds")
     lora_info: tuple[Selector, ...] = ()
+    attributes: tuple[tuple[str, Selector], ...] = ()
     lora_loaded: tuple[Selector, ...] = ()
 
     @property
@@ -89,8 +94,9 @@ class EngineSeries:
     def names(self) -> list[str]:
         """Return the names of all series that are read."""
         facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
+        more = (selector for _, selector in self.attributes)
         return sorted(
-            {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded)}
+            {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded, *more)}
         )
 
 
@@ -150,12 +156,19 @@ class EngineCatalog:
         own = {name: _with_own(ENGINES.get(name), names) for name, names in config.engines.items()}
         self._engines = {**own, **{name: each for name, each in ENGINES.items() if name not in own}}
         self._default = config.engine
+        self.attributes = attribute_names(config)
+        """Attributes that endpoints may have, sorted."""
 
     def of(self, labels: Mapping[str, str]) -> Mapping[str, EngineSeries]:
         """Return the possible engines of an endpoint with these labels, by name; only the one in its label if it is known."""
         named = next((labels[label] for label in TYPE_LABELS if label in labels), self._default)
         chosen = named if named in self._engines else self._default
         return self._engines if chosen == AUTO else {chosen: self._engines[chosen]}
+
+
+def attribute_names(config: MetricsScrapeConfig) -> tuple[str, ...]:
+    """Return the attributes of all engines, sorted."""
+    return tuple(sorted({name for engine in config.engines.values() for name in engine.attributes}))
 
 
 def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
@@ -172,6 +185,7 @@ def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
         block_size_label=own.block_size_label or series.block_size_label,
         num_blocks_label=own.num_blocks_label or series.num_blocks_label,
         lora_info=_chosen(own.lora_info, series.lora_info),
+        attributes=tuple((name, Selector.parse(text)) for name, text in own.attributes.items()),
         lora_loaded=_chosen(own.lora_loaded, series.lora_loaded),
     )
 

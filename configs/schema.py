@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from .approximate import ApproximateConfig
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
+from .estimate import EstimateConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .request_handler import RequestHandlerConfig
 from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
@@ -69,8 +72,6 @@ class AdmissionConfig(Section, frozen=True):
     """KV-cache utilization with which an endpoint counts as saturated."""
     metrics_staleness_threshold: Duration = Duration(0.2)
     """Age of the load above which an endpoint counts as saturated; an idle endpoint gets `metricsScrape.idleInterval` more."""
-    propagate_priority: bool = False
-    """Whether the priority of a request is written into its body, for engines with a priority scheduler."""
 
 
 class ModelConfig(Section, frozen=True):
@@ -109,6 +110,8 @@ class TokenizationConfig(Section, frozen=True):
     """Memory for the ids of known text, in MiB; a conversation of 30,000 tokens takes about a quarter of one MiB."""
     max_reading_cost: Annotated[int, Meta(ge=10_000, le=100_000_000)] = 1_000_000
     """Limit of reading one request, 20 to 40 ms: a token id costs 1, a list or object 32, and 16 bytes beyond ASCII 1; a request above it is routed without prefix."""
+    estimate: EstimateConfig = EstimateConfig()
+    """Estimated tokens of prompts whose ids are not known."""
     reload_interval: Duration = Duration(10.0)
     """Time between two checks of the tokenizer's files; changed files are loaded once a check finds them unchanged since the last."""
 
@@ -324,12 +327,16 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """KV events."""
     tiers: Annotated[tuple[TierConfig, ...], Meta(min_length=1, max_length=8)] = DEFAULT_TIERS
     """Storage tiers, fastest first."""
+    approximate: ApproximateConfig = ApproximateConfig()
+    """Blocks of endpoints without events."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     plugins: tuple[PluginConfig, ...] = ()
     """Plugins, instead of `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    request_handler: RequestHandlerConfig = RequestHandlerConfig()
+    """Request bodies."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
     scoring: ScoringConfig = ScoringConfig()

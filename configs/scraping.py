@@ -31,6 +31,8 @@ class EngineConfig(Section, frozen=True):
     """Label of `cacheInfo` with the GPU blocks of all ranks."""
     lora_info: str | None = None
     """Series with the LoRA adapters in labels with vLLM's names, whose value is the time of its update."""
+    attributes: dict[str, str] = {}
+    """Attribute of endpoints -> any other gauge or counter, for `endpoint-attribute-scorer` and `endpoint-attribute-filter`."""
     lora_loaded: str | None = None
     """Series with a sample of 1 for each loaded LoRA adapter, in the labels `adapter_name` and `level` (gpu or cpu)."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ..configs.approximate import ApproximateConfig
 from ..configs.engines import EngineCatalog
 from ..configs.schema import KVAtlasConfig, TierConfig
 from ..configs.scraping import MetricsScrapeConfig
@@ -26,6 +27,7 @@ class FleetSettings:
         engines: names of the series in which endpoints report their load.
         predict_s: lifetime of a prediction that no event confirms, seconds; None switches predictions off.
         audit_lowers_credit: whether endpoints lose credit if their engines reuse less than expected.
+        approximate: sizes of blocks and tiers that are known from routing alone.
     """
 
     trust_credit: Mapping[Trust, float]
@@ -34,6 +36,7 @@ class FleetSettings:
     engines: EngineCatalog
     predict_s: float | None = None
     audit_lowers_credit: bool = True
+    approximate: ApproximateConfig = field(default_factory=ApproximateConfig)
 
     def configured_capacity(self, tier: TierId) -> int | Literal["auto", "unlimited"]:
         """Return the configured blocks per server; `unlimited` also for a tier made for an unknown medium."""
@@ -56,6 +59,7 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
         engines=EngineCatalog(config.metrics_scrape),
         audit_lowers_credit=config.audit.lower_credit,
         predict_s=config.predictions.ttl if config.predictions.enabled else None,
+        approximate=config.approximate,
     )
 
 

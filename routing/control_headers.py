@@ -52,9 +52,9 @@ def objective(headers: Mapping[str, str]) -> str:
     return _first(headers, _OBJECTIVE)
 
 
-def fairness_id(headers: Mapping[str, str]) -> str:
-    """Return the fairness id that the request counts for."""
-    return _first(headers, _FAIRNESS_ID) or DEFAULT_FAIRNESS_ID
+def fairness_id(headers: Mapping[str, str], identity: str = "") -> str:
+    """Return the fairness id that the request counts for; without header `identity`, if it is not empty."""
+    return _first(headers, _FAIRNESS_ID) or identity[:MAX_ID_CHARS] or DEFAULT_FAIRNESS_ID
 
 
 def model_rewrite(headers: Mapping[str, str]) -> str:
@@ -68,6 +68,11 @@ def only_if_cached(headers: Mapping[str, str]) -> bool:
     if prefer is None:
         return False
     return "if-available" in (each.partition(";")[0].strip().lower() for each in prefer.split(","))
+
+
+def asks_for_models(path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a request is for the list of models: `GET /v1/models`."""
+    return headers.get(":method") == "GET" and path.partition("?")[0].removesuffix("/") == "/v1/models"
 
 
 def traceparent(headers: Mapping[str, str]) -> str:

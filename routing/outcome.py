@@ -46,12 +46,14 @@ class UsageGap(StrEnum):
 class Outcome(StrEnum):
     """The end of a request; `value` is the word in metrics.
 
+    ANSWERED: the picker itself responded.
     ROUTED: the request was routed, and the gateway does not send its response to the picker.
     ABORTED: the client or the gateway went away first, or the stream broke the protocol.
     """
 
     COMPLETED = "completed"
     ROUTED = "routed"
+    ANSWERED = "answered"
     REFUSED = "refused"
     ABORTED = "aborted"
 

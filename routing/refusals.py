@@ -49,6 +49,9 @@ NAME_TOO_LONG = Refusal(
 )
 """There is no such model, and the model in the body would be wrong."""
 
+NO_MODEL_LIST = Refusal(RefusalCode.SERVICE_UNAVAILABLE, "no model data collected yet from any endpoint")
+"""Reply to `GET /v1/models` before any endpoint has shown its list. Source: the text is the reference's."""
+
 TOO_MANY_HEADERS = Refusal(RefusalCode.HEADERS_TOO_LARGE, "the request has too many headers")
 """Headers that were not read could not be removed."""
 

@@ -11,6 +11,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 
 from ...routing.control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
 from ...routing.router import Refusal
+from ...scorers.core.around import Attribute
 from ..errors import refusal_text, status_of
 from . import ext_proc_pb2 as pb
 from .body_frame import field
@@ -133,17 +134,56 @@ def response_headers_with(headers: HeaderFields) -> bytes:
     ).SerializeToString()
 
 
-def refused(refusal: Refusal) -> bytes:
-    """Return an immediate response, which Envoy sends to the client in place of an engine's."""
+def refused(refusal: Refusal, *, is_grpc: bool = False) -> bytes:
+    """Return an immediate response, which Envoy sends to the client in place of an engine's.
+
+    Args:
+        refusal: what the client is told.
+        is_grpc: whether the client speaks gRPC: Envoy would tell it INTERNAL for a bad request.
+    """
     reason = refusal.dropped_reason
     headers = _options([(DROPPED_REASON_HEADER, reason.encode())]) if reason else None
+    status = status_of(refusal.code)
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
-            status=pb.HttpStatus(code=status_of(refusal.code).http),
+            status=pb.HttpStatus(code=status.http),
             headers=pb.HeaderMutation(set_headers=headers) if headers else None,
             body=refusal_text(refusal).encode(),
+            grpc_status=pb.GrpcStatus(status=status.grpc.value[0]) if is_grpc else None,
         )
     ).SerializeToString()
+
+
+def local_response(body: bytes) -> bytes:
+    """Return an immediate response with status 200 and a JSON body."""
+    headers = _options([("content-type", b"application/json")])
+    return pb.ProcessingResponse(
+        immediate_response=pb.ImmediateResponse(
+            status=pb.HttpStatus(code=200), headers=pb.HeaderMutation(set_headers=headers), body=body
+        )
+    ).SerializeToString()
+
+
+def with_attributes(replies: Replies, attributes: Iterable[Attribute]) -> Replies:
+    """Return the same replies, with numbers in the dynamic metadata of the last one; later ones of a name win."""
+    structs: dict[str, Struct] = {}
+    for each in attributes:
+        structs.setdefault(each.namespace, Struct()).fields[each.name].number_value = each.value
+    metadata = Struct(fields={name: Value(struct_value=each) for name, each in structs.items()})
+    # Protobuf reads messages that follow each other as one.
+    more = pb.ProcessingResponse(dynamic_metadata=metadata).SerializeToString()
+    *before, last = replies
+    if isinstance(last, LongReply):
+        return (*before, LongReply(last.n_bytes, _with_last(last.messages, more)))
+    return (*before, last + more)
+
+
+def _with_last(messages: Iterator[bytes], more: bytes) -> Iterator[bytes]:
+    message = next(messages)
+    for following in messages:
+        yield message
+        message = following
+    yield message + more
 
 
 def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:

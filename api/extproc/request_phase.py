@@ -6,7 +6,16 @@ from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
-from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
+from ...routing.router import (
+    LocalResponse,
+    ModelRewrite,
+    Overload,
+    Refusal,
+    RefusalCode,
+    Route,
+    RoutingRequest,
+    RoutingResult,
+)
 from ...scorers.core.decision import Decision
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
@@ -17,6 +26,7 @@ from .intake import Share
 from .messages import MAX_HEADERS, MAX_MESSAGE_OVERHEAD_BYTES, NO_MESSAGE, Message
 from .replies import NO_EDITS, HeaderEdits, Replies, Scores
 from .stream import Step, StreamOptions
+from .usage import is_grpc
 
 
 class Mode(Enum):
@@ -152,13 +162,16 @@ class RequestPhase:
         """Return the actions after routing the request of the last step."""
         self._phase = _ENDED if self._is_whole else _PASSING
         self._share.release()
-        if isinstance(result, Route) and self._is_unsendable(result):
+        if isinstance(result, Route) and result.rewrite is not None and self._is_unsendable(result.rewrite):
             limit = self._options.max_sent_bytes
             text = f"the request body with another model is larger than {limit} bytes, the limit of messages"
             result = Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text)
         if isinstance(result, Refusal):
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
-            step = Step(replies=(replies.refused(refusal),), end=True)
+            kind = self._headers_message.headers.get("content-type", "")
+            step = Step(replies=(replies.refused(refusal, is_grpc=is_grpc(kind)),), end=True)
+        elif isinstance(result, LocalResponse):
+            step = Step(replies=(replies.local_response(result.body),), end=True)
         else:
             step = Step(replies=self._replies(result))
         self._body = b""
@@ -259,11 +272,10 @@ class RequestPhase:
             )
         )
 
-    def _is_unsendable(self, route: Route) -> bool:
-        """Return whether a changed body, which goes back in one message, is too long for it."""
-        if route.rewrite is None or self._form is not _ReplyForm.BODY:
-            return False
-        return len(route.rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES > self._options.max_sent_bytes
+    def _is_unsendable(self, rewrite: ModelRewrite) -> bool:
+        """Return whether a changed body is too long for one message, in which BUFFERED returns it."""
+        n_bytes = len(rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES
+        return self._form is _ReplyForm.BODY and n_bytes > self._options.max_sent_bytes
 
     def _replies(self, route: Route) -> Replies:
         destination = ",".join(route.addresses)

@@ -60,8 +60,9 @@ def _title(decision: DecisionOut) -> str:
     when = decision.time.astimezone().isoformat(sep=" ", timespec="milliseconds")
     picked = ", ".join(decision.picked) or "nobody"
     cached = next((e.prefix for e in decision.endpoints if e.name in decision.picked[:1] and e.prefix), None)
+    about = "about " if decision.tokens_estimated else ""
     of = f", {cached.usable_tokens} of them cached there" if cached else ""
-    return f"{decision.request_id}  {when}\n{decision.model}, {decision.tokens} tokens{of} -> {picked}"
+    return f"{decision.request_id}  {when}\n{decision.model}, {about}{decision.tokens} tokens{of} -> {picked}"
 
 
 def _row(endpoint: ScoredEndpointOut, decision: DecisionOut, *, n_terms: int) -> list[str]:

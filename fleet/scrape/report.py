@@ -68,6 +68,8 @@ class ReportReader:
         self._cache_sizes: tuple[int | None, int | None] = (None, None)
         self._lora_blocks: list[bytes] = []
         self._adapters: Adapters | None = None
+        self._unknown = {name: math.nan for each in engines.values() for name, _ in each.attributes}
+        """Attributes of all engines, so that one that the response lacks replaces its last value."""
         self._facts: EngineFacts | None = None
         self._facts_at = -math.inf
         self.engine: str | None = None
@@ -113,6 +115,7 @@ class ReportReader:
             kv_utilization=min(1.0, sum(utilizations) / len(utilizations)),
             updated_at=now,
             adapters=self._adapters,
+            attributes=self._read_attributes(exposition, series) if self._unknown else None,
         )
         return EngineReport(load, self._facts)
 
@@ -144,6 +147,18 @@ class ReportReader:
             self._lora_blocks = blocks
             return adapters_of(lines, loaded)
         return self._adapters
+
+    def _read_attributes(self, exposition: Exposition, series: EngineSeries) -> Mapping[str, float]:
+        """Return the attributes, NaN if the response lacks the series or its value is no finite number.
+
+        The first of several lines counts, as in the reference.
+        """
+        found = self._unknown.copy()
+        for name, selector in series.attributes:
+            samples = self._samples(exposition, selector)
+            if samples and math.isfinite(samples[0].value):
+                found[name] = samples[0].value
+        return found
 
     def _samples(self, exposition: Exposition, selector: Selector) -> list[Sample]:
         bookmark = self._bookmarks.get(selector.name)

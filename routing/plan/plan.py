@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from ...configs.decode import decode
+from ...configs.discovery import DEFAULT_NAMESPACE
+from ...configs.engines import attribute_names
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Admitter, Filter, Picker, Predictor, Scorer
+from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams
-from ...scorers.core.prefix_source import PrefixProducer
+from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
+from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
+from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
+from ..policy import RequestPolicy
+from .built_plugin import BuiltPlugin
 from .entry_points import add_offered, offered_types
+from .parsing import parser_problems, parsing_policy, unnamed_parsers
 from .producers import ProducedTiers, produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
 from .reference_params import NO_EFFECT_PARAMS
@@ -35,19 +42,6 @@ PROFILE_KINDS = frozenset({"filter", "scorer", "picker"})
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltPlugin:
-    """One plugin of a plan.
-
-    Attributes:
-        plugin: the plugin itself.
-        origin: type, parameters and the configuration around it, from which it was built.
-    """
-
-    plugin: object
-    origin: tuple[str, PluginParams, BuildContext]
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """The profile and tiers built from a configuration.
 
@@ -56,7 +50,10 @@ class Plan:
         profile: makes the decisions.
         notes: plugins that were accepted without effect, one line each.
         references: plugins of the profile, in its order; empty if the profile is made from `weights`.
-        built: (kind, name) -> plugin, for the plugins of the profile.
+        built: (kind, name) -> plugin, for the plugins that act.
+        requests: what the configuration has done with requests and responses.
+        load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
+        burst: how requests that arrive together are assigned; None if they do not wait for each other.
     """
 
     config: KVAtlasConfig
@@ -64,6 +61,9 @@ class Plan:
     notes: tuple[str, ...] = ()
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
+    requests: RequestPolicy = field(default_factory=RequestPolicy)
+    load: LoadEstimate | None = None
+    burst: BurstProducer | None = None
 
 
 @runtime_checkable
@@ -85,7 +85,10 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
         SchedulingError: an unknown plugin, parameters that a plugin does not take, or a profile that cannot work.
     """
     if not config.plugins:
-        return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
+        if problems := parser_problems(config):
+            raise SchedulingError(problems)
+        profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
+        return Plan(config, profile, requests=parsing_policy(config))
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -115,7 +118,7 @@ def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple
 def known_types() -> set[str]:
     """Return the plugin types that a configuration may name."""
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_EFFECT.keys()
+    return registered | offered_types() | NO_EFFECT.keys() | PARSERS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,6 @@ class _Planner:
         self._used: list[ProfilePluginConfig] = []
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
-        self._predictor: str | None = None
         self._problems: list[Problem] = []
 
     def plan(self) -> Plan:
@@ -170,15 +172,38 @@ class _Planner:
                 self._problems.append(Problem(message, ("plugins", number, "type")))
             else:
                 self._declare(("plugins", number), plugin)
+        self._problems += parser_problems(self._config)
+        self._notes += unnamed_parsers(self._config)
         produced = produced_tiers(self._producers(), self._config)
-        profile = self._profile(produced)
+        requests, load, burst = self._requests(), self._load(), self._burst()
+        profile = self._profile(self._context(produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
-            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+            self._config,
+            tiers=produced.tiers,
+            events=produced.events,
+            predictions=produced.predictions,
+            approximate=produced.approximate,
         )
         notes = tuple(dict.fromkeys(self._notes))
-        return Plan(config, profile, notes, tuple(self._used), self._all_built)
+        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests, load, burst)
+
+    def _requests(self) -> RequestPolicy:
+        """Build the plugins that act in every request, and check those from whose parameters attributes are read."""
+        registry = self._registry
+        self._acting(registry.attributes)
+        return replace(
+            parsing_policy(self._config),
+            identities=tuple(plugin for _, plugin in self._acting(registry.identities)),
+            reporters=tuple(plugin for _, plugin in self._acting(registry.reporters)),
+            answers_models=any(True for _ in self._acting(registry.responders)),
+        )
+
+    def _acting(self, plugins: Plugins[T]) -> list[tuple[str, T]]:
+        """Return the declared plugins of a kind, by name."""
+        built = ((name, self._built(plugins, each, BuildContext())) for name, each in self._declared.items())
+        return [(name, plugin) for name, plugin in built if plugin is not None]
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
@@ -196,6 +221,8 @@ class _Planner:
         }
         if blueprints:
             self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
+        elif plugin.type in PARSERS:
+            pass  # see `parsing`
         elif plugin.type in NO_EFFECT:
             self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
             if (params := NO_EFFECT_PARAMS.get(plugin.type)) is not None:
@@ -240,14 +267,57 @@ class _Planner:
             if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
         }
 
-    def _profile(self, produced: ProducedTiers) -> Profile | None:
+    def _context(self, produced: ProducedTiers) -> BuildContext:
+        """Return what every plugin may read."""
+        params = [
+            (name, each) for name, declared in self._declared.items() for each in declared.params.values()
+        ]
+        return BuildContext(
+            tuple(tier.name for tier in produced.tiers),
+            produced.sources,
+            namespace=self._config.endpoints.kubernetes.namespace or DEFAULT_NAMESPACE,
+            request_attributes={name: each for name, each in params if isinstance(each, RequestAttribute)},
+            topologies={
+                name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
+            },
+            attributes=attribute_names(self._config.metrics_scrape),
+            predictor=next(
+                (name for name, each in self._declared.items() if "predictor" in each.params), None
+            ),
+            media=self._media(),
+        )
+
+    def _media(self) -> dict[str, int]:
+        """Return name of a media producer -> items per server."""
+        producers = self._producers().items()
+        return {name: each.n_items for name, each in producers if isinstance(each, MediaProducer)}
+
+    def _burst(self) -> BurstProducer | None:
+        """Return the first burst producer."""
+        for declared in self._declared.values():
+            producer = self._built(self._registry.producers, declared, BuildContext())
+            if isinstance(producer, BurstProducer):
+                return producer
+        return None
+
+    def _load(self) -> LoadEstimate | None:
+        """Return the first estimate that adds something."""
+        for declared in self._declared.values():
+            estimate = self._built(self._registry.loads, declared, BuildContext())
+            if estimate is not None and estimate.adds_output:
+                return estimate
+        return None
+
+    def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()
-        self._add_to_all(parts, produced)
+        self._add_to_all(parts, context)
         for path, reference in self._references():
             self._used.append(reference)
-            self._add(parts, path, reference, produced)
+            own = context.sources.get(reference.plugin_ref)
+            self._add(parts, path, reference, replace(context, own=own))
         if self._problems:
             return None
+        self._notes += self._remarks(context)
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
             return Profile(
@@ -261,18 +331,27 @@ class _Planner:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
 
-    def _add_to_all(self, parts: _Parts, produced: ProducedTiers) -> None:
+    def _remarks(self, context: BuildContext) -> Iterator[str]:
+        """Yield what has no effect in the parameters of the profile's plugins."""
+        for reference in self._used:
+            declared = self._declared.get(reference.plugin_ref)
+            found = declared.params.values() if declared is not None else ()
+            for params in {type(each): each for each in found}.values():
+                if isinstance(params, Remarks):
+                    for remark in params.remarks(context):
+                        yield f"plugin {reference.plugin_ref}: {remark}"
+
+    def _add_to_all(self, parts: _Parts, context: BuildContext) -> None:
         """Add the plugins that act for every profile, and need not be listed in one."""
         predictors = [each for each in self._declared.values() if "predictor" in each.params]
         for second in predictors[1:]:
             message = "found a second predictor; keep one, as kvatlas has one model of latency"
             self._problems.append(Problem(message, (*second.path, "type")))
-        self._predictor = predictors[0].config.known_as if predictors else None
         for name, declared in self._declared.items():
-            context = self._context(name, produced)
-            if (predictor := self._built(self._registry.predictors, declared, context)) is not None:
+            own = replace(context, own=context.sources.get(name))
+            if (predictor := self._built(self._registry.predictors, declared, own)) is not None:
                 parts.predictor = (name, predictor)
-            if (admitter := self._built(self._registry.admitters, declared, context)) is not None:
+            if (admitter := self._built(self._registry.admitters, declared, own)) is not None:
                 parts.admitters.append((name, admitter))
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
@@ -291,14 +370,13 @@ class _Planner:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
 
     def _add(
-        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, produced: ProducedTiers
+        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, context: BuildContext
     ) -> None:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
             self._note_other_kind(name)
             return
-        context = self._context(name, produced)
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:
@@ -310,14 +388,10 @@ class _Planner:
         if not declared.decides:
             self._note_other_kind(name)
 
-    def _context(self, name: str, produced: ProducedTiers) -> BuildContext:
-        tiers = tuple(tier.name for tier in produced.tiers)
-        return BuildContext(tiers, produced.sources, produced.sources.get(name), self._predictor)
-
     def _note_other_kind(self, name: str) -> None:
         """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        if name in self._declared or (plugin is not None and plugin.type in NO_EFFECT):
+        if name in self._declared or (plugin is not None and plugin.type in (*NO_EFFECT, *PARSERS)):
             self._notes.append(
                 f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
             )

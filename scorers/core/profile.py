@@ -18,6 +18,7 @@ from .base import (
     MarksResponses,
     Picker,
     Predictor,
+    ReadsMedia,
     Rng,
     Scorer,
 )
@@ -90,6 +91,8 @@ class Profile:
         self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
         self._learn_ends = [(name, each) for name, each in plugins if isinstance(each, LearnsFromEnds)]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
+        self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
+        """Whether a plugin reads the media of requests."""
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
@@ -147,6 +150,7 @@ class Profile:
             picker=self._picker.type,
             filters=self._filter_names,
             faults=tuple(faults),
+            is_estimated=request.is_estimated,
             denied=denied,
         )
 

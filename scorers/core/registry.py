@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
-from .base import Admitter, Filter, Picker, Predictor, Scorer
-from .params import BuildContext, PluginParams
+from .around import AttributeReporter, IdentityReader, ModelsResponder
+from .base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
+from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
+from .topology import Topology
 
 P = TypeVar("P", bound=PluginParams)
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class Plugins(Generic[T]):
     """The plugins of one kind, by type.
 
     Args:
-        kind: `scorer`, `filter`, `picker`, `producer`, `admitter` or `predictor`, for messages.
+        kind: `scorer`, `filter`, `picker`, `producer` or another one of `Registry`, for messages.
     """
 
     def __init__(self, kind: str) -> None:
@@ -68,8 +70,14 @@ AnyPlugins: TypeAlias = (
     | Plugins[PrefixProducer]
     | Plugins[Admitter]
     | Plugins[Predictor]
+    | Plugins[IdentityReader]
+    | Plugins[Topology]
+    | Plugins[RequestAttribute]
+    | Plugins[AttributeReporter]
+    | Plugins[ModelsResponder]
+    | Plugins[LoadEstimate]
 )
-"""The plugins of some kind."""
+"""The plugins of one kind, whichever it is."""
 
 
 class Registry:
@@ -82,8 +90,27 @@ class Registry:
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
         self.admitters: Plugins[Admitter] = Plugins("admitter")
         self.predictors: Plugins[Predictor] = Plugins("predictor")
+        self.extractors: Plugins[Topology] = Plugins("extractor")
+        self.attributes: Plugins[RequestAttribute] = Plugins("attribute")
+        self.identities: Plugins[IdentityReader] = Plugins("identity")
+        self.reporters: Plugins[AttributeReporter] = Plugins("reporter")
+        self.responders: Plugins[ModelsResponder] = Plugins("responder")
+        self.loads: Plugins[LoadEstimate] = Plugins("load producer")
 
     @property
     def kinds(self) -> tuple[AnyPlugins, ...]:
         """Return the plugins of all kinds."""
-        return self.filters, self.scorers, self.pickers, self.producers, self.admitters, self.predictors
+        return (
+            self.filters,
+            self.scorers,
+            self.pickers,
+            self.producers,
+            self.admitters,
+            self.predictors,
+            self.extractors,
+            self.attributes,
+            self.identities,
+            self.reporters,
+            self.responders,
+            self.loads,
+        )

@@ -100,7 +100,7 @@ async def test_unknown_plugin_is_skipped_and_logged_when_the_flag_allows_it(
         assert await served.status("/healthz") == 200
     log = "\n".join(served.log)
     assert "plugin moon-scorer is left out: kvatlas does not have its type" in log
-    assert "plugin openai-parser has no effect: kvatlas reads every API it knows" in log
+    assert "plugin openai-parser has no effect: requestHandler.parsers does not name it" in log
 
 
 @pytest.mark.slow

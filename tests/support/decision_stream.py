@@ -159,7 +159,7 @@ class _Stream:
             n_tokens=n_blocks * 16 + chance.randrange(16),
             headers={
                 "x-session-id": chance.choice(("", "s1", "s2")),
-                "x-session-token": chance.choice(("", "ZTE=", "no")),
+                "x-session-token": chance.choice(("", "ZGVmYXVsdC9lMQ==", "no")),
             },
         )
         has_prefix, busy = chance.random() < 0.8, chance.random() < 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.replay.messages import Sent
@@ -74,7 +74,7 @@ def _answer(message: pb.ProcessingResponse, sent: Sent) -> Json:
         case _:
             pass
     if message.HasField("dynamic_metadata"):
-        answer["dynamic_metadata"] = MessageToDict(message.dynamic_metadata)
+        answer["dynamic_metadata"] = _plain(Value(struct_value=message.dynamic_metadata))
     return answer
 
 
@@ -96,6 +96,20 @@ def _set(mutation: pb.HeaderMutation) -> dict[str, str]:
         option.header.key: option.header.raw_value.decode(errors="replace") or option.header.value
         for option in mutation.set_headers
     }
+
+
+def _plain(value: Value) -> object:
+    """Return a value as JSON has it, numbers that JSON does not have included."""
+    match value.WhichOneof("kind"):
+        case "struct_value":
+            return {name: _plain(each) for name, each in value.struct_value.fields.items()}
+        case "list_value":
+            return [_plain(each) for each in value.list_value.values]
+        case "null_value" | None:
+            return None
+        case kind:
+            found: object = getattr(value, kind)
+            return found
 
 
 def _join(part: Json, sent: bytes) -> None:

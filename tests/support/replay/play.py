@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
 from collections import Counter
@@ -21,7 +20,8 @@ MAX_REPEATS = 150
 """Most times that a recorded chance is tried."""
 
 _SAMPLE = re.compile(r"^(llm_d_epp_\S+?(?:\{.*\})?) (\S+)$", re.MULTILINE)
-_NUMBERS = itertools.count()
+_REQUEST_ID = "00000000-0000-4000-8000-000000000001"
+"""Of every request: the recordings have one for all."""
 
 
 @dataclass
@@ -74,7 +74,8 @@ class Play:
                 raise AssertionError(f"a step that the replay does not know: {', '.join(step)}")
 
     async def _sent(self, step: Json) -> Json:
-        stream, observed = await self._begun(step)
+        stream = await self._opened(step["send"])
+        observed = await self._begun(stream)
         if step.get("kept_open") and not _has_ended(observed):
             self._streams[step["stream"]] = stream
         else:
@@ -84,15 +85,20 @@ class Play:
         return observed
 
     async def _together(self, sends: Sequence[Json]) -> list[Json]:
-        """Send each when the one before has its answer, which keeps their order, and answer none before the last."""
-        begun = [await self._begun(each) for each in sends]
-        for stream, observed in begun:
+        """Send all before any has its answer, which may wait for the others."""
+        streams = [await self._opened(each["send"]) for each in sends]
+        begun = [await self._begun(stream) for stream in streams]
+        for stream, observed in zip(streams, begun, strict=True):
             await self._finished(stream, observed)
-        return [observed for _, observed in begun]
+        return begun
 
-    async def _begun(self, step: Json) -> tuple[Stream, Json]:
-        sent = request(self._here(step["send"]), f"replay-{next(_NUMBERS)}")
-        stream = Stream(self.picker.channel, sent)
+    async def _opened(self, send: Json) -> Stream:
+        stream = Stream(self.picker.channel, request(self._here(send), _REQUEST_ID))
+        await stream.send(stream.sent.messages)
+        return stream
+
+    async def _begun(self, stream: Stream) -> Json:
+        sent = stream.sent
         received = await stream.answers_to(sent, "request")
         answers = answers_of(received, sent)
         observed: Json = {"answers": answers, "picked": None}
@@ -104,18 +110,21 @@ class Play:
         if scores is not None:
             observed["scores"] = {self._name(address): score for address, score in scores.items()}
         observed["answers"] = json.loads(self._recorded(json.dumps(answers)))
-        return stream, observed
+        return observed
 
     async def _finished(self, stream: Stream, observed: Json) -> list[pb.ProcessingResponse | str]:
         """End a stream, after a response if the request has a destination; return what still came."""
         if _has_ended(observed):
             return []
         if observed["picked"] is not None:
-            await stream.answers_to(response(PLAIN_ANSWER), "response")
+            answer = response(PLAIN_ANSWER)
+            await stream.send(answer.messages)
+            await stream.answers_to(answer, "response")
         return await stream.end()
 
     async def _responded(self, stream: Stream, respond: Json) -> list[Json]:
         sent = response(self._here(respond))
+        await stream.send(sent.messages)
         return answers_of(await stream.answers_to(sent, "response"), sent)
 
     @staticmethod

@@ -13,7 +13,7 @@ from support.replay.play import Play
 from support.replay.recordings import Json, Recording
 from support.replay.running import RefusedStartError, Running, running
 
-SHARED = frozenset({"path", "bad", "wire", "headers", "subset", "parser", "queue", "running", "kv"})
+SHARED = frozenset({"path", "bad", "wire", "headers", "subset", "parser"})
 """Groups whose cases leave nothing behind: those with one configuration run on one picker."""
 
 

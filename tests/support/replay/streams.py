@@ -46,13 +46,12 @@ class Stream:
                 await self._call.write(message)
 
     async def answers_to(self, sent: Sent, kind: str) -> list[pb.ProcessingResponse | str]:
-        """Send a request or response, and return the answers to all of it.
+        """Return the answers to all of a request or response.
 
         Args:
-            sent: what to send.
+            sent: what was sent.
             kind: "request" or "response".
         """
-        await self.send(sent.messages)
         received: list[pb.ProcessingResponse | str] = []
         while not _is_complete(received, sent, kind):
             try:

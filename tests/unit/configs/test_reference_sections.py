@@ -125,7 +125,7 @@ def test_section_that_the_reference_accepts_loads(file: Path, sections: dict[str
 def test_priority_of_requests_goes_on_to_engines_when_the_file_says_so(file: Path, wanted: bool) -> None:
     config = load_file(write(file, requestHandler={"propagatePriority": wanted})).config
 
-    assert config.admission.propagate_priority is wanted
+    assert config.request_handler.propagate_priority is wanted
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvatlas.routing.errors import SchedulingError
@@ -125,7 +126,7 @@ def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
 
     assert plan.notes == (
         "plugin single-profile-handler has no effect: kvatlas runs one profile",
-        "plugin openai-parser has no effect: kvatlas reads every API it knows",
+        "plugin openai-parser has no effect: requestHandler.parsers does not name it",
     )
 
 
@@ -260,3 +261,43 @@ def test_plugins_with_state_are_new_in_each_plan() -> None:
     first, second = make_plan(given).profile.scorers[0][1], make_plan(given).profile.scorers[0][1]
 
     assert first is not second
+
+
+def test_plugins_read_what_other_plugins_and_sections_describe() -> None:
+    scorer = {
+        "type": "endpoint-attribute-scorer",
+        "parameters": {"attributeKey": "temp", "algorithm": {"type": "linear_lower_is_better"}},
+    }
+    near = {"type": "topology-affinity-scorer", "parameters": {"topologyProducerName": "places"}}
+    places = {"type": "topology-extractor", "name": "places", "parameters": {"hostname": "host"}}
+    scrape = {"metricsScrape": {"engines": {"vllm": {"attributes": {"temp": "gpu_temp"}}}}}
+
+    plan = planned(scorer, near, places, **scrape)
+    assert plan.notes == ()
+    decision = decide(
+        plan.profile,
+        msgspec.structs.replace(REQUEST, peer_labels={"host": "h"}),
+        [endpoint("a", labels={"host": "h"}, attributes={"temp": 3.0}), endpoint("b")],
+        rng=no_chance,
+    )
+    assert [term.rating.score for term in decision.first.terms] == [1.0, 1.0]
+
+
+def test_parameters_of_attributes_without_effect_are_noted() -> None:
+    attribute = {
+        "type": "endpoint-attribute-filter",
+        "name": "cool",
+        "parameters": {
+            "attribute": "temp",
+            "algorithm": {"type": "threshold", "threshold": {"operator": "LessThan", "value": 9}},
+        },
+    }
+    near = {"type": "topology-affinity-filter", "parameters": {"topologyProducerName": "nobody"}}
+
+    assert planned(attribute, near, "queue-scorer").notes == (
+        "plugin cool: no series is configured for the attribute 'temp', so that it is unknown; configured: none",
+        (
+            "plugin topology-affinity-filter: no topology-extractor is named 'nobody'; "
+            "the usual labels of Kubernetes are used"
+        ),
+    )

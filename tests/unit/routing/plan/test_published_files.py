@@ -24,14 +24,10 @@ REFUSED = sorted(number for number, verdict in VERDICTS.items() if verdict == "i
 """Files that the reference refuses, at the commit in the README."""
 
 COMING = {
-    "agent-identity",
     "burst-prefix-cache-producer",
     "dcgm-data-source",
     "dcgm-extractor",
     "disaggregatedset-rollout-screener",
-    "endpoint-attribute-filter",
-    "endpoint-attribute-scorer",
-    "header-label-affinity-scorer",
     "mm-embeddings-cache-producer",
     "mm-embeddings-cache-scorer",
     "multicluster-file-discovery",
@@ -39,10 +35,6 @@ COMING = {
     "multicluster-metrics-data-source",
     "multicluster-metrics-extractor",
     "multicluster-queue-scorer",
-    "multicluster-session-affinity-filter",
-    "topology-affinity-filter",
-    "topology-affinity-scorer",
-    "topology-extractor",
 }
 """Types of the reference in these files that kvatlas does not have yet."""
 
@@ -59,7 +51,7 @@ _URL = "plugins[0].parameters.vllm.http: unknown key; allowed: url, "
 _OF_THE_PRODUCER = "plugins[0].parameters.indexerConfig.tokenProcessorConfig: unknown key; did you mean"
 _BLOCK_SIZE = "blockSizeTokens: unknown key; did you mean 'blockSize'?"
 MENDS = {
-    "007": "plugins[4]",
+    "007": "plugins[3].parameters.cacheSizeInMB: unknown key; did you mean 'cacheSizeInMBPerServer'?",
     "112": "plugins[0].type: found 'custom-scorer', which kvatlas does not have",
     "113": _URL,
     "114": "kvatlas picks one server for a request",
