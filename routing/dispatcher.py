@@ -66,7 +66,7 @@ class Dispatcher:
             rewrite,
             prediction,
             self._records.routed(view, decision, prefix, repeat),
-            policy.requests.reporters,
+            reporters=policy.requests.reporters,
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ...routing.control_headers import traceparent
 from ...routing.outcome import Completion, Outcome, Usage
-from ...routing.router import Refusal, Route, Router, RoutingRequest, RoutingResult
+from ...routing.router import LocalResponse, Refusal, Route, Router, RoutingRequest, RoutingResult
 from ...tokenization.eventual import Eventual
 from .spans import DecisionSpans
 
@@ -86,6 +86,10 @@ class TracedRouter(Router):
                 span.set_status(Status(StatusCode.ERROR, result.code.value))
                 span.end()
             return result
+        if isinstance(result, LocalResponse):
+            if is_recorded:
+                span.end()
+            return result
         if is_recorded:
             self._write(result, span, started_ns=started_ns, clock_ns=clock_ns)
         elif traceparent(request.headers):
@@ -103,7 +107,7 @@ class TracedRouter(Router):
             kind=SpanKind.SERVER,
             start_time=started_ns,
             attributes={
-                "target_model": route.rewrite.target if route.rewrite is not None else decision.model,
+                "target_model": (route.rewrite.target if route.rewrite is not None else "") or decision.model,
                 "request_prio": decision.origin.priority if decision.origin is not None else 0,
             },
         )
