@@ -88,7 +88,8 @@ class TracedRouter(Router):
                 span.end()
             return result
         if isinstance(result, LocalResponse):
-            span.end()
+            if is_recorded:
+                span.end()
             return result
         if is_recorded:
             self._write(result, span, started_ns=started_ns, clock_ns=clock_ns)
@@ -102,7 +103,7 @@ class TracedRouter(Router):
         """Write the spans of routing, and keep the request's own until its end."""
         now_ns, decision = time.time_ns(), route.decision
         attributes: dict[str, AttributeValue] = {
-            "target_model": route.rewrite.target if route.rewrite is not None else decision.model,
+            "target_model": (route.rewrite.target if route.rewrite is not None else "") or decision.model,
             "request_prio": decision.origin.priority if decision.origin is not None else 0,
         }
         context = span.get_span_context()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvatlas.tokenization.requests.parsers import PARSERS
+
 TYPES: Mapping[str, str] = {
     "filters": (
         "label-selector-filter by-label by-label-selector decode-filter prefill-filter encode-filter utilization-filter*"
@@ -64,6 +66,9 @@ USED: Mapping[str, str] = {
     "model-server-protocol-metrics": "as `core-metrics-extractor`, of which it is the older name",
     "token-producer": "its `vllm.url` is `model.remoteTokenizer.url`, and its `estimate` is `tokenization.estimate`",
     "tokenizer": "as `token-producer`, of which it is the older name",
+    **dict.fromkeys(
+        PARSERS, "reads its paths if `requestHandler.parsers` names it, which needs no entry in `plugins`"
+    ),
     "utilization-detector": "its thresholds are those of `admission`, if it is the detector in force",
 }
 """Type that becomes a part of the configuration -> what of it is used."""

@@ -114,11 +114,11 @@ async def test_adapter_goes_where_it_is_loaded_and_a_model_also_where_nothing_is
         places = {name: url.removeprefix("http://") for name, url in urls.items()}
         assert lists.addresses_of("m") is None
         await lists.look(session, 0.0)
-        assert lists.addresses_of("adapter") == {places["one"]}
-        assert lists.addresses_of("m") == set(places.values())
-        assert lists.addresses_of("nobody's") == {places["silent"]}
+        assert lists.addresses_of("adapter") == frozenset({places["one"]})
+        assert lists.addresses_of("m") == frozenset(places.values())
+        assert lists.addresses_of("nobody's") == frozenset({places["silent"]})
         assert lists.addresses_of("") is None
         del urls["silent"]
         await lists.look(session, ROUND_S)
-        assert lists.addresses_of("m") == {places["one"], places["other"]}
+        assert lists.addresses_of("m") == frozenset({places["one"], places["other"]})
         assert lists.addresses_of("nobody's") is None
