@@ -131,7 +131,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     scrape, _ = extracted(filter(is_extractor, config.plugins))
     for interval in filter(None, map(interval_of, sources)):
         scrape = msgspec.structs.replace(scrape, interval=interval)
-    translated = [discovery, detecting, *sources]
+    translated = [discovery, None if _is_filter(detecting, config) else detecting, *sources]
     given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
     plugins = tuple(map(_with_producer, given))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
@@ -184,6 +184,13 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
             problems = detector_problems(plugin)
         for problem in problems:
             yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
+
+
+def _is_filter(detecting: PluginConfig | None, config: EndpointPickerConfig) -> bool:
+    """Return whether a profile names the saturation detector, which drops endpoints there."""
+    profiles = config.scheduling_profiles
+    named = {each.plugin_ref for profile in profiles for each in profile.plugins}
+    return detecting is not None and detecting.known_as in named
 
 
 def _detector_name(config: EndpointPickerConfig) -> str | None:

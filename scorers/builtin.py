@@ -19,7 +19,7 @@ from . import (
     token_load,
 )
 from .core.registry import Registry
-from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
+from .filters import decode_role, label_selector, prefix_cache_affinity, saturation, utilization
 from .latency import cost
 from .pickers import max_score, random_choice, weighted_random
 
@@ -45,6 +45,7 @@ def builtin_registry() -> Registry:
         label_selector,
         decode_role,
         utilization,
+        saturation,
         prefix_cache_affinity,
         max_score,
         weighted_random,

@@ -32,7 +32,6 @@ NO_EFFECT: Mapping[str, str] = {
     "vllmgrpc-parser": _PARSING,
     "vertexai-parser": _PARSING,
     "passthrough-parser": _PARSING,
-    "utilization-detector": "thresholds of saturation are under admission",
     "concurrency-detector": "kvatlas measures saturation by queues and KV caches; see admission",
     "global-strict-fairness-policy": _QUEUES,
     "round-robin-fairness-policy": _QUEUES,

@@ -326,6 +326,15 @@ def test_thresholds_of_the_detector_in_force_count(
     assert ("utilization-detector" in left) == (threshold == 5)
 
 
+def test_detector_of_a_profile_is_its_filter_too(file: Path) -> None:
+    profile = {"name": "default", "plugins": [{"pluginRef": "utilization-detector"}]}
+
+    config = load_config(write(file, [QUEUE, DETECTOR], schedulingProfiles=[profile]))
+
+    assert config.admission == AdmissionConfig(queue_depth_threshold=9)
+    assert "utilization-detector" in [plugin.type for plugin in config.plugins]
+
+
 @pytest.mark.parametrize(
     ("parameters", "interval", "note"),
     [

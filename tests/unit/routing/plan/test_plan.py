@@ -119,6 +119,12 @@ def test_picker_of_the_profile_is_used() -> None:
     assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 2
 
 
+def test_picker_of_no_endpoint_picks_one_as_in_the_reference() -> None:
+    plan = planned({"type": "max-score-picker", "parameters": {"maxNumOfEndpoints": 0}}, "queue-scorer")
+
+    assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 1
+
+
 def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
     plan = planned("queue-scorer", "single-profile-handler", "openai-parser")
 
