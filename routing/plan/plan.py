@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar, cast
 
 import msgspec
 
-from ...configs.dcgm import GPU_UTILIZATION
 from ...configs.decode import decode
-from ...configs.discovery import DEFAULT_NAMESPACE
-from ...configs.engines import attribute_names
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
@@ -19,12 +16,11 @@ from ...scorers.builtin import builtin_registry
 from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
-from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
+from ...scorers.core.params import BuildContext, PluginParams, Remarks
+from ...scorers.core.prefix_source import BurstProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
-from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
 from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
@@ -34,11 +30,12 @@ from .declared import Declared, context_of, producers_of
 from .entry_points import add_offered
 from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
-from .producers import ProducedTiers, produced_tiers
+from .producers import produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
 from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

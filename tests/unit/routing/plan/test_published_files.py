@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from kvatlas.configs.errors import ConfigError
-from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.known_types import known_types
+from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
 from kvatlas.routing.plan.reference import NOT_HERE
 from support.tree import ROOT
