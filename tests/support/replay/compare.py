@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from kvatlas.routing.control_headers import CONTROL_HEADERS
 from support.replay.answers import DESTINATION
 from support.replay.messages import request
+from support.replay.play import picks_of
 from support.replay.recordings import Json
 
 SCORE_TOLERANCE = 2e-3
@@ -41,8 +43,7 @@ def scores_differ(recorded: Mapping[str, object], observed: Mapping[str, object]
 
 def _picks(recorded: Json, observed: Json) -> Iterator[str]:
     one_of = recorded.get("any_of")
-    text = ",".join(observed["picked"]) if isinstance(observed["picked"], list) else observed["picked"]
-    if (text not in one_of) if one_of else (observed["picked"] != recorded["picked"]):
+    if (picks_of(observed) not in one_of) if one_of else (observed["picked"] != recorded["picked"]):
         yield f"picked {observed['picked']}, not {one_of or recorded['picked']}"
     scores = [recorded[key] for key in ("scores", "scores_second_run") if key in recorded]
     found = observed.get("scores", {})
@@ -125,8 +126,9 @@ def _headers(kind: str, recorded: Json, observed: Json, *, has_chance: bool) -> 
 def _same(recorded: object, observed: object, *, has_chance: bool) -> bool:
     """Return whether values are equal; with chance, or where the recording leaves it open, only whether both exist."""
     if isinstance(recorded, dict) and isinstance(observed, dict):
-        return recorded.keys() == observed.keys() and all(
-            _same(value, observed[key], has_chance=has_chance) for key, value in recorded.items()
+        one, other = cast("Json", recorded), cast("Json", observed)
+        return one.keys() == other.keys() and all(
+            _same(value, other[key], has_chance=has_chance) for key, value in one.items()
         )
     if recorded is ... or (has_chance and recorded is not None):
         return observed is not None
@@ -134,13 +136,14 @@ def _same(recorded: object, observed: object, *, has_chance: bool) -> bool:
 
 
 def _body(kind: str, recorded: Json, observed: Json) -> Iterator[str]:
-    if (body := recorded.get("body")) != observed.get("body"):
+    body: object = recorded.get("body")
+    if body != observed.get("body"):
         try:
             is_same = isinstance(body, dict) and json.loads(observed.get("body", "")) == body
         except ValueError:
             is_same = False
         if not is_same:
-            yield f"{kind} {str(observed.get('body', observed))[:200]!r}, not {str(body)[:200]!r}"
+            yield f"{kind} {str(observed.get('body', observed))[:200]!r}, not {f'{body}'[:200]!r}"
     if recorded.get("end_of_stream") != observed.get("end_of_stream"):
         yield f"{kind} end of stream {observed.get('end_of_stream')}, not {recorded.get('end_of_stream')}"
     if _chunks(recorded) != _chunks(observed):
@@ -149,7 +152,7 @@ def _body(kind: str, recorded: Json, observed: Json) -> Iterator[str]:
 
 def _chunks(body: Json) -> tuple[int, int, int] | None:
     """Return the number of chunks, and the length of the first and the last; None for a body in one."""
-    chunks = body.get("chunks")
+    chunks: list[int] | dict[str, int] = body.get("chunks", [])
     if isinstance(chunks, dict):
         return chunks["count"], chunks["first"], chunks["last"]
     return (len(chunks), chunks[0], chunks[-1]) if chunks else None

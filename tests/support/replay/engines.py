@@ -125,7 +125,7 @@ async def engines(addresses: Mapping[str, str]) -> AsyncGenerator[Engines]:
 def metrics_page(said: Json) -> str:
     """Return a page with vLLM's names."""
     lines = [f"{series} {said[key]}" for key, series in _GAUGES.items() if key in said]
-    loras = said.get("lora", [])
+    loras: Json | list[Json] = said.get("lora", [])
     for lora in loras if isinstance(loras, list) else [loras]:
         labels = (
             f'max_lora="{lora["max"]}",running_lora_adapters="{lora["running"]}"'

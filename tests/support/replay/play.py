@@ -51,7 +51,7 @@ class Play:
     async def _played(self, step: Json) -> Json:
         match step:
             case {"repeat": n}:
-                picks = Counter([_picks(await self._sent(step)) for _ in range(min(n, MAX_REPEATS))])
+                picks = Counter([picks_of(await self._sent(step)) for _ in range(min(n, MAX_REPEATS))])
                 return {"counts": dict(picks)}
             case {"send": _}:
                 return await self._sent(step)
@@ -175,8 +175,9 @@ def _has_ended(observed: Json) -> bool:
     return bool(observed["answers"]) and "stream" in observed["answers"][-1]
 
 
-def _picks(observed: Json) -> str:
-    picked = observed["picked"]
+def picks_of(observed: Json) -> str:
+    """Return the picked endpoints as `any_of` and `counts` have them."""
+    picked: str | list[str] | None = observed["picked"]
     return ",".join(picked) if isinstance(picked, list) else str(picked)
 
 

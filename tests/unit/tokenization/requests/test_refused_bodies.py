@@ -24,6 +24,9 @@ IMAGES = "/v1/images/generations"
 HELLO = {"role": "user", "content": "hello"}
 
 
+EMPTY: dict[str, Any] = {}
+
+
 def said(content: object, **more: object) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content, **more}]}
 
@@ -46,7 +49,7 @@ def parsed(path: str, fields: dict[str, Any]) -> Any:
         pytest.param(CHAT, said("a") | {"tools": "x"}, "tools", id="tools_as_text"),
         pytest.param(CHAT, said("a") | {"documents": "x"}, "documents", id="documents_as_text"),
         pytest.param(CHAT, said("a") | {"chat_template": 5}, "chat_template", id="template_as_number"),
-        pytest.param(CHAT, said("a") | {"chat_template_kwargs": []}, "kwargs", id="variables_as_list"),
+        pytest.param(CHAT, said("a") | {"chat_template_kwargs": ["x"]}, "kwargs", id="variables_as_list"),
         pytest.param(CHAT, said("a") | {"add_generation_prompt": "x"}, "generation", id="flag_as_text"),
         pytest.param(CHAT, said("a") | {"cache_salt": 5}, "cache_salt", id="salt_of_a_chat"),
         pytest.param(f"{CHAT}/batch", {"messages": [[5]]}, "messages", id="batch"),
@@ -82,8 +85,8 @@ def test_body_format_error_is_raised_when_no_engine_takes_a_field(
     ("path", "fields"),
     [
         pytest.param(CHAT, {"messages": [None]}, id="null_for_a_message"),
-        pytest.param(CHAT, {"messages": [{}]}, id="empty_message"),
-        pytest.param(CHAT, said([{}]), id="empty_part"),
+        pytest.param(CHAT, {"messages": [EMPTY]}, id="empty_message"),
+        pytest.param(CHAT, said([EMPTY]), id="empty_part"),
         pytest.param(CHAT, said([{"type": "image_url", "image_url": "x"}]), id="image_as_text"),
         pytest.param(CHAT, said("a", tool_calls=[5]), id="call_as_number"),
         pytest.param(CHAT, said("a") | {"tools": [5]}, id="tool_as_number"),
