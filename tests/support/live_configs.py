@@ -49,10 +49,10 @@ def write(path: Path, text: str) -> None:
     os.utime(path, ns=(stamp + 10**9, stamp + 10**9))
 
 
-def live_config(path: Path, text: str, process: Process, *, follows: bool = True) -> LiveConfig:
+def live_config(path: Path, text: str, process: Process) -> LiveConfig:
     """Start a process with a file that holds `text`."""
     write(path, HEAD + text)
-    files = ConfigFiles(path, follows=follows)
+    files = ConfigFiles(path)
     live = LiveConfig(
         files.load().config,
         paths=files.paths,

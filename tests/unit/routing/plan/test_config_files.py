@@ -6,13 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.discovery import with_listed_endpoints
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.listeners import AuthConfig, ServerConfig, TlsConfig
 from kvatlas.configs.reading import GivenText
 from kvatlas.configs.schema import EndpointsConfig, KVAtlasConfig
-from kvatlas.routing.plan.config_files import ConfigFiles
+from kvatlas.routing.plan.config_files import ConfigFiles, ConfigFollower
+from kvatlas.routing.plan.live import LiveConfig
+from kvatlas.routing.plan.metrics import ConfigMetrics
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
 
@@ -125,3 +128,29 @@ def test_configuration_without_a_list_has_its_own_endpoints(tmp_path: Path) -> N
     other = KVAtlasConfig(api_version="kvatlas/v1", endpoints=EndpointsConfig(file=""))
 
     assert names(ConfigFiles(path).load(other).config) == ["c"]
+
+
+async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(tmp_path: Path) -> None:
+    path, queues = tmp_path / "kvatlas.yaml", list[float]()
+    path.write_text(f"{HEAD}weights: {{queue: 2}}")
+    files = ConfigFiles(path, follows=False)
+
+    async def settle() -> None:
+        return
+
+    live = LiveConfig(
+        files.load().config,
+        paths=files.paths,
+        switch=lambda plan, _: queues.append(plan.config.weights.queue),
+        settle=settle,
+        metrics=ConfigMetrics(CollectorRegistry()),
+    )
+    follower = ConfigFollower(files, live)
+    await follower.look()
+    path.write_text(f"{HEAD}weights: {{queue: 33}}")
+    await follower.look()
+    await follower.look()
+    assert queues == []
+
+    await follower.reload()
+    assert queues == [33.0]

@@ -285,20 +285,6 @@ async def test_process_without_a_file_takes_weights_and_follows_nothing(process:
     assert queues(process) == [(2, 4.0)]
 
 
-async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(
-    tmp_path: Path, process: Process
-) -> None:
-    path = tmp_path / "kvatlas.yaml"
-    live = live_config(path, "weights: {queue: 2}", process, follows=False)
-    await look(process)
-    write(path, f"{HEAD}weights: {{queue: 3}}")
-    await look(process)
-    assert live.generation == 1
-
-    await process.follower.reload()
-    assert queues(process) == [(2, 3.0)]
-
-
 async def test_signal_loads_both_files(tmp_path: Path, process: Process) -> None:
     path, listed = tmp_path / "kvatlas.yaml", tmp_path / "servers.yaml"
     write(listed, "[{name: a, address: 'h:1'}]")
