@@ -13,9 +13,9 @@ from ..tokenization.eventual import Eventual, Known, Later
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from ..tokenization.requests.beginning import MAX_BEGINNING_BYTES, model_of_beginning
-from ..tokenization.requests.cost import MAX_UNREAD_BYTES, decoding_cost, heavy, is_light, too_complex
+from ..tokenization.requests.cost import MAX_UNREAD_BYTES, heavy, too_complex
 from ..tokenization.requests.parsers import Form, no_parser
-from ..tokenization.requests.request import generates, parse_body, unread_request
+from ..tokenization.requests.request import generates, unread_request
 from .model_rewrite import ModelRules, rewrite_of
 from .policy import RequestPolicy
 from .priority import open_for_priority
