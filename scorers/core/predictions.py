@@ -61,5 +61,7 @@ class Predictions(msgspec.Struct, frozen=True, gc=False):
         return Predictions(self.figures.astype(np.float32))
 
     def _row(self, number: int) -> FloatArray:
-        row: FloatArray | SmallFloats = self.figures[number]
-        return shown(row)
+        if self.figures.dtype == np.float64:  # those of a kept decision have fewer digits
+            row: FloatArray = self.figures[number]
+            return row
+        return shown(self.figures[number])

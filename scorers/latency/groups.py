@@ -73,10 +73,13 @@ class GroupedFits:
             expected += cost * quantity
         return expected
 
-    def learned_ms(self, candidates: Candidates, features: Sequence[FloatArray]) -> FloatArray | None:
-        """Return the same, NaN for groups with fewer than `MIN_OBSERVATIONS`; None if all have fewer."""
-        if not any(fit.n_observations >= MIN_OBSERVATIONS for fit in self._fits.values()):
-            return None
+    @property
+    def has_learned(self) -> bool:
+        """Whether any group has at least `MIN_OBSERVATIONS`."""
+        return any(fit.n_observations >= MIN_OBSERVATIONS for fit in self._fits.values())
+
+    def learned_ms(self, candidates: Candidates, features: Sequence[FloatArray]) -> FloatArray:
+        """Return the same, NaN for groups with fewer than `MIN_OBSERVATIONS`."""
         expected = self.expected_ms(candidates, features)
         if not self._label:
             return expected

@@ -27,7 +27,7 @@ class TpotCosts:
 
     def learned_ms(self, candidates: Candidates) -> FloatArray | None:
         """Return the expected milliseconds by endpoint, NaN for groups of which too few times are known; None if that holds for all."""
-        return self._fits.learned_ms(candidates, _features(candidates))
+        return self._fits.learned_ms(candidates, _features(candidates)) if self._fits.has_learned else None
 
     def observe(self, decision: Decision, *, tpot_s: float) -> None:
         """Learn from an observed time; the requests beside it are those of the decision."""

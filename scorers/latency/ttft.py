@@ -46,6 +46,8 @@ class TtftCosts:
 
     def learned_ms(self, n_tokens: int, candidates: Candidates) -> FloatArray | None:
         """Return the same, NaN for groups of which too few times are known; None if that holds for all."""
+        if not self._fits.has_learned:
+            return None
         return self._fits.learned_ms(candidates, self._features(n_tokens, candidates))
 
     def observe(self, decision: Decision, *, ttft_s: float) -> None:
