@@ -16,7 +16,7 @@ from .core.params import BuildContext, PluginParams
 from .core.prefix_source import ApproxProducer, BurstProducer, PrefixSource
 from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
-from .producers import ApproxParams, Limit, Size
+from .producers import DEFAULT_LRU_CAPACITY, Limit, Size
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -45,9 +45,12 @@ class PrefixCacheParams(PluginParams, frozen=True):
         """Return the index that the scorer's own parameters describe, None if they describe none."""
         if self.auto_tune is None and self.lru_capacity_per_server is None:
             return None
-        return ApproxParams(
-            auto_tune=self.auto_tune is not False, lru_capacity_per_server=self.lru_capacity_per_server or 0
-        ).producer()
+        capacity = self.lru_capacity_per_server or DEFAULT_LRU_CAPACITY
+        return ApproxProducer(
+            None if self.auto_tune is not False else capacity,
+            default_capacity=capacity,
+            min_block_size=1,  # versions of the reference with these parameters had no minimum
+        )
 
 
 class PrefixCacheScorer:

@@ -24,6 +24,9 @@ DEFAULT_LRU_CAPACITY = 31250
 DEFAULT_BLOCK_SIZE = 16
 """Tokens per block if neither the configuration nor the engine gives a number. Source: the reference's default."""
 
+MIN_TEXT_BLOCK = 64
+"""Least estimated tokens per block in a fleet without tokenizer. Source: the reference's minimum for any fleet."""
+
 DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}
 """Credit of a cached block by the engine's word for its tier. Source: the reference's backend weights."""
 
@@ -63,6 +66,7 @@ class ApproxParams(PluginParams, frozen=True):
             block_size=self.block_size_tokens or self.block_size or DEFAULT_BLOCK_SIZE,
             max_tokens=self.max_prefix_tokens_to_match,
             max_blocks=self.max_prefix_blocks_to_match,
+            min_block_size=MIN_TEXT_BLOCK,
         )
 
 

@@ -21,9 +21,6 @@ from ...scorers.core.prefix_source import (
     TierCredits,
 )
 
-MIN_TEXT_BLOCK = 64
-"""Least estimated tokens per block in a fleet without tokenizer. Source: the reference's minimum for any fleet."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProducedTiers:
@@ -113,12 +110,13 @@ def _approximate(config: KVAtlasConfig, approx: Mapping[str, ApproxProducer]) ->
     if not approx or found != ApproximateConfig():
         return found
     producer = min(approx.values(), key=lambda each: each.capacity is not None)  # the first of equal ones
+    least = min(each.min_block_size for each in approx.values())
     has_ids = any(each.tokenizer or each.remote_tokenizer.url for each in config.served_models)
     return ApproximateConfig(
         auto_tune=producer.capacity is None,
         block_size_tokens=producer.block_size,
         # An estimate of four bytes a token is too coarse for smaller blocks; the reference has the same minimum.
-        min_block_size_tokens=found.min_block_size_tokens if has_ids else MIN_TEXT_BLOCK,
+        min_block_size_tokens=found.min_block_size_tokens if has_ids else least,
         lru_capacity_per_server=producer.default_capacity,
         max_prefix_tokens_to_match=producer.max_tokens,
         max_prefix_blocks_to_match=producer.max_blocks,

@@ -62,6 +62,7 @@ class ApproxProducer:
         block_size: tokens per block; with a `capacity` of None only if the engine reports none.
         max_tokens: longest prefix that is matched, in tokens; 0 for `max_blocks`.
         max_blocks: the same in blocks; 0 for no limit.
+        min_block_size: least estimated tokens per block, in a fleet without tokenizer.
     """
 
     capacity: int | None
@@ -69,6 +70,7 @@ class ApproxProducer:
     block_size: int = 16
     max_tokens: int = 131_072
     max_blocks: int = 2048
+    min_block_size: int = 64
 
 
 @dataclass(frozen=True, slots=True)

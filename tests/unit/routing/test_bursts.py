@@ -29,10 +29,14 @@ def producer(*, max_requests: int | None = None, max_blocks: int = 9) -> BurstPr
 
 
 async def placed(
-    bursts: Bursts, *prompts: array[int], by: BurstProducer, **restricted: object
+    bursts: Bursts,
+    *prompts: array[int],
+    by: BurstProducer,
+    subset: frozenset[str] | None = None,
+    zone: str = "",
 ) -> list[BurstPlace | None]:
-    given = {"subset": None, "labels": {}} | restricted
-    return await asyncio.gather(*(bursts.place(by, keys, **given) for keys in prompts))  # type: ignore[arg-type]
+    labels = {"zone": zone} if zone else {}
+    return await asyncio.gather(*(bursts.place(by, keys, subset=subset, labels=labels) for keys in prompts))
 
 
 async def test_equal_prompts_of_one_window_go_together(parts: PickerParts) -> None:
@@ -49,9 +53,9 @@ async def test_prompts_are_compared_by_their_first_blocks(parts: PickerParts) ->
 
 
 async def test_only_endpoints_that_may_take_the_requests_get_them(parts: PickerParts) -> None:
-    found = await placed(Bursts(parts.fleet), KEYS, KEYS, by=producer(), labels={"zone": "1"})
+    found = await placed(Bursts(parts.fleet), KEYS, KEYS, by=producer(), zone="1")
     assert found == [BurstPlace("b", 3)] * 2
-    assert await placed(Bursts(parts.fleet), KEYS, KEYS, by=producer(), subset=frozenset()) == [None] * 2
+    assert await placed(Bursts(parts.fleet), KEYS, KEYS, by=producer(), subset=frozenset[str]()) == [None] * 2
 
 
 async def test_request_beyond_the_limit_does_not_wait(parts: PickerParts) -> None:

@@ -236,6 +236,14 @@ def test_precise_producer_says_where_events_come_from(
             ApproximateConfig(block_size_tokens=8),
             id="own_section_wins",
         ),
+        pytest.param(
+            [{"type": "prefix-cache-scorer", "parameters": {"autoTune": False, "lruCapacityPerServer": 7}}],
+            {},
+            ApproximateConfig(
+                auto_tune=False, lru_capacity_per_server=7, max_prefix_tokens_to_match=131_072, max_prefix_blocks_to_match=2048
+            ),
+            id="older_scorer_without_a_minimum",
+        ),
     ],
 )  # fmt: skip
 def test_approximate_producer_gives_the_sizes_of_its_blocks(
