@@ -306,7 +306,7 @@ class App:
         """See `live.Switch`."""
         self._configured.bring_to(plan.config)
         self._picker.use(_policy(plan, generation, self._cluster.priorities))
-        self._cluster.configure(plan.config.events)
+        self._cluster.configure(plan.config.events, plan.config.metrics_scrape)
 
     async def _settle(self) -> None:
         await self._configured.settle()
@@ -340,4 +340,4 @@ def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
     idle_interval_s = plan.config.metrics_scrape.idle_interval_s
     admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
-    return Policy(generation, plan.profile, admission, plan.requests)
+    return Policy(generation, plan.profile, admission, plan.requests, plan.load, plan.burst)

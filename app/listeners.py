@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from ..api.acceptor import ConnectionLimits
 from ..api.descriptors import PER_RANK, process_budget
-from ..api.extproc.configured import make_ext_proc
+from ..api.extproc.configured import make_ext_proc, thread_count
 from ..api.extproc.health import HealthService
 from ..api.extproc.server import health_listener
 from ..api.extproc.stream import StreamReports
@@ -102,6 +102,7 @@ class Listeners:
             services=make_services(picker),
             certificates=self._certificates,
             max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
+            n_threads=thread_count(ext_proc.threads, n_processes=server.workers),
             transport_metrics=transport_metrics,
             reports=StreamReports(
                 on_begun=feedback.begun,
@@ -112,9 +113,9 @@ class Listeners:
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
                 "ext-proc runs on grpc.aio, at several times the cost of http2 and without its limits for hostile peers: "
-                "libnghttp2.so.14 (Debian: libnghttp2-14) or the part of kvatlas that is built with a C++20 compiler is "
-                "missing: %s",
-                obstacle(),
+                "libnghttp2.so.14 (Debian: libnghttp2-14), for TLS libssl.so.3 (Debian: libssl3 or libssl3t64), or the part "
+                "of kvatlas that is built with a C++20 compiler is missing: %s",
+                obstacle(with_tls=self._certificates is not None),
             )
         _warn_of_old_library(self._ext_proc.transport)
         self._health = health_listener(health, self._ext_proc.transport, transport_metrics)

@@ -26,6 +26,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("events", "replayPort"),
     ("events", "trustCredit"),
     ("tiers", ENTRY, "lruCapacityPerServer"),
+    ("approximate",),
     ("admission",),
     ("weights",),
     ("plugins",),

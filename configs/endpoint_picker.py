@@ -14,16 +14,26 @@ from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
 from .data_layer import DataLayerConfig, PluginRefConfig, layer_notes, layer_problems, layer_references
-from .data_source import interval_of, is_source, source_notes, source_problems
 from .decode import decode
 from .errors import KeyPath, Problem
-from .extractor import extracted, extractor_problems, is_extractor
 from .feature_gates import FLOW_CONTROL, gate_notes, gate_problems, is_on
 from .flow_control import DETECTORS, FlowControlConfig, flow_control_notes, flow_control_problems
+from .multicluster import DISCOVERY as CLUSTER_DISCOVERY
+from .multicluster import with_usual_types
+from .reference_scraping import describes_scraping, scraping_of, scraping_problems
 from .request_handler import ParserRefConfig, RequestHandlerConfig
 from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, ProfilePluginConfig, SchedulingProfileConfig
+from .schema import (
+    EndpointsConfig,
+    KVAtlasConfig,
+    ModelConfig,
+    PluginConfig,
+    ProfilePluginConfig,
+    SchedulingProfileConfig,
+    TokenizationConfig,
+)
 from .section import Section
+from .token_producer import estimate, is_token_producer, remote_tokenizer, token_producer_problems
 
 KIND = "EndpointPickerConfig"
 
@@ -107,12 +117,12 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     """Convert to a `KVAtlasConfig`: plugins with the implied producer, profiles, file of endpoints, series."""
     _, discovery = _file_discovery(config)
     detecting = detector(config.plugins, _detector_name(config))
-    sources = [each for each in config.plugins if is_source(each)]
-    scrape, _ = extracted(filter(is_extractor, config.plugins))
-    for interval in filter(None, map(interval_of, sources)):
-        scrape = msgspec.structs.replace(scrape, interval=interval)
-    translated = [discovery, detecting, *sources]
-    given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
+    scrape, _ = scraping_of(config.plugins)
+    token_producers = filter(is_token_producer, config.plugins)
+    translated = [discovery, None if _is_filter(detecting, config) else detecting, *token_producers]
+    given = with_usual_types(
+        tuple(each for each in config.plugins if each not in translated and not describes_scraping(each))
+    )
     profiles = config.scheduling_profiles
     if not given and not profiles:
         given, profiles = _default_plugins()
@@ -122,6 +132,8 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
     return KVAtlasConfig(
         api_version="kvatlas/v1",
+        model=ModelConfig(remote_tokenizer=remote_tokenizer(config.plugins)),
+        tokenization=TokenizationConfig(estimate=estimate(config.plugins)),
         plugins=plugins,
         scheduling_profiles=profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
@@ -158,14 +170,12 @@ def _of_type(plugin_type: str) -> PluginConfig:
 
 def notes(config: EndpointPickerConfig) -> list[str]:
     """Return one line for each setting outside of plugins that has no effect although it was set."""
-    sources = (note for each in config.plugins if is_source(each) for note in source_notes(each))
     return [
         *gate_notes(config.feature_gates),
         *layer_notes("dataLayer", config.data_layer),
         *layer_notes("data", config.data),
         *flow_control_notes(config.flow_control),
-        *extracted(filter(is_extractor, config.plugins))[1],
-        *sources,
+        *scraping_of(config.plugins)[1],
     ]
 
 
@@ -173,7 +183,8 @@ def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | N
     """Return the position and entry of the plugin whose file lists the endpoints; (0, None) if there is none."""
     wanted = config.data_layer.endpoint_source or config.data.endpoint_source
     for number, plugin in enumerate(config.plugins):
-        if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted):
+        is_file = plugin.type in (FILE_DISCOVERY, CLUSTER_DISCOVERY)
+        if is_file and wanted is not None and plugin.known_as == wanted:
             return number, plugin
     return 0, None
 
@@ -189,14 +200,21 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
     """Yield the problems of plugins whose parameters become sections of a `KVAtlasConfig`."""
     for number, plugin in enumerate(config.plugins):
         problems: Iterable[Problem] = ()
-        if is_extractor(plugin):
-            problems = extractor_problems(plugin)
-        elif is_source(plugin):
-            problems = source_problems(plugin)
+        if describes_scraping(plugin):
+            problems = scraping_problems(plugin)
+        elif is_token_producer(plugin):
+            problems = token_producer_problems(plugin)
         elif plugin is detector(config.plugins, _detector_name(config)):
             problems = detector_problems(plugin)
         for problem in problems:
             yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
+
+
+def _is_filter(detecting: PluginConfig | None, config: EndpointPickerConfig) -> bool:
+    """Return whether a profile names the saturation detector, which drops endpoints there."""
+    profiles = config.scheduling_profiles
+    named = {each.plugin_ref for profile in profiles for each in profile.plugins}
+    return detecting is not None and detecting.known_as in named
 
 
 def _detector_name(config: EndpointPickerConfig) -> str | None:

@@ -165,6 +165,8 @@ class ExtProcConfig(Section, frozen=True):
     """Whether token counts are read from the responses that the gateway sends to kvatlas."""
     transport: ExtProcTransport = "auto"
     """Server: http2 with the libnghttp2 of the machine, or grpc with the `grpc.aio` library at several times the cost; auto: http2 if libnghttp2 is installed."""
+    threads: Annotated[int, Meta(ge=1, le=64)] | Literal["auto"] = "auto"
+    """Threads of the http2 server for connections, TLS and chunks of responses; auto: the cores but one, divided among `server.workers`, 1 to 8."""
     compat: Literal["none", "llm-d"] = "none"
     """llm-d: behave like the reference picker where it differs from the written protocol."""
 

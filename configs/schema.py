@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from .approximate import ApproximateConfig
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
+from .estimate import EstimateConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
@@ -108,6 +110,8 @@ class TokenizationConfig(Section, frozen=True):
     """Memory for the ids of known text, in MiB; a conversation of 30,000 tokens takes about a quarter of one MiB."""
     max_reading_cost: Annotated[int, Meta(ge=10_000, le=100_000_000)] = 1_000_000
     """Limit of reading one request, 20 to 40 ms: a token id costs 1, a list or object 32, and 16 bytes beyond ASCII 1; a request above it is routed without prefix."""
+    estimate: EstimateConfig = EstimateConfig()
+    """Estimated tokens of prompts whose ids are not known."""
     reload_interval: Duration = Duration(10.0)
     """Time between two checks of the tokenizer's files; changed files are loaded once a check finds them unchanged since the last."""
 
@@ -267,8 +271,8 @@ class ProfilePluginConfig(Section, frozen=True):
 
     plugin_ref: Annotated[str, Meta(min_length=1)]
     """Name of a plugin in `plugins`."""
-    weight: Weight = 1
-    """Weight of a scorer; filters and pickers have none."""
+    weight: float = 1
+    """Weight of a scorer, also a negative one; filters and pickers have none."""
 
 
 class SchedulingProfileConfig(Section, frozen=True):
@@ -323,6 +327,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """KV events."""
     tiers: Annotated[tuple[TierConfig, ...], Meta(min_length=1, max_length=8)] = DEFAULT_TIERS
     """Storage tiers, fastest first."""
+    approximate: ApproximateConfig = ApproximateConfig()
+    """Blocks of endpoints without events."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     plugins: tuple[PluginConfig, ...] = ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .section import Section
+from .dcgm import DcgmConfig
+from .paths import PathText
+from .section import Port, Section
 from .units import Duration
 
 
@@ -41,6 +43,19 @@ MAX_IDLE_INTERVAL_S = 1.0
 """Default limit of the time between two scrapes of an idle endpoint."""
 
 
+class ScrapeTlsConfig(Section, frozen=True):
+    """TLS of scraping."""
+
+    verify: bool = True
+    """Whether certificates are verified."""
+    ca_file: PathText = ""
+    """PEM file with the authorities of certificates; empty: those of the system."""
+    cert_file: PathText = ""
+    """PEM file with the certificate that kvatlas shows, and its chain; empty for none."""
+    key_file: PathText = ""
+    """PEM file with its private key."""
+
+
 class MetricsScrapeConfig(Section, frozen=True):
     """Scraping of the endpoints' /metrics."""
 
@@ -56,6 +71,34 @@ class MetricsScrapeConfig(Section, frozen=True):
     """Engine of endpoints without the label `llm-d.ai/engine-type`; auto: detected by the series in the response."""
     engines: dict[str, EngineConfig] = {}
     """Engine name -> its series, for series that differ and for further engines."""
+    scheme: Literal["http", "https"] = "http"
+    """Scheme of the URLs of endpoints that give none."""
+    port: Port | None = None
+    """Port of these URLs; absent: the one that serves requests."""
+    page: str = "/metrics"
+    """Path of these URLs."""
+    tls: ScrapeTlsConfig = ScrapeTlsConfig()
+    """TLS of https URLs."""
+    dcgm: DcgmConfig = DcgmConfig()
+    """Scraping of GPUs, for the attribute `GPUUtilization`."""
+
+    def url_of(self, host: str, port: int) -> str:
+        """Return the URL of an endpoint that gives none.
+
+        Args:
+            host: that serves requests, IPv6 in brackets.
+            port: that serves requests.
+        """
+        return self.url_at(f"{host}:{self.port or port}")
+
+    def url_at(self, place: str) -> str:
+        """Return the URL of metrics at `HOST:PORT`."""
+        return f"{self.scheme}://{place}/{self.page.lstrip('/')}"
+
+    @property
+    def place(self) -> tuple[str, int | None, str]:
+        """Return what decides on these URLs."""
+        return self.scheme, self.port, self.page
 
     @property
     def idle_interval_s(self) -> float:

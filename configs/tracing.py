@@ -11,7 +11,7 @@ from .section import Section
 
 
 class TracingConfig(Section, frozen=True):
-    """OpenTelemetry spans of requests, sent by OTLP over gRPC."""
+    """OpenTelemetry spans of requests, sent by OTLP."""
 
     enabled: bool = True
     """Whether spans are sent if an endpoint is named."""

@@ -24,6 +24,8 @@ class Endpoint:
     ranks: list[Rank] = field(default_factory=list[Rank])
     started: float | None = None
     """Process start time of the last scrape, wall-clock seconds."""
+    told_block_size: int | None = None
+    """Tokens per block, as reported by the engine's metrics."""
     gpu_blocks: int | None = None
     """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
     offloads: bool = False

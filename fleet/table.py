@@ -63,8 +63,8 @@ class FleetTable:
         self._n_adapters = 0
         self._attribute_lines: dict[str, int] = {}
         """Line of each attribute in `_attributes`."""
-        self._scraped_lines: list[int] = []
-        """Lines of the attributes that come with the load."""
+        self._n_scraped = 0
+        """Attributes that come with the load; theirs are the first lines."""
         self._attributes: FloatArray = np.empty((0, 1))
         self._trusts: list[dict[int, Trust]] = []
         """By row, trust in the events of each rank that publishes any."""
@@ -147,7 +147,7 @@ class FleetTable:
         """
         before, old = self._attribute_lines, self._attributes
         self._attribute_lines = {name: line for line, name in enumerate((*scraped, *others))}
-        self._scraped_lines = list(range(len(scraped)))
+        self._n_scraped = len(scraped)
         self._attributes = np.full((len(self._attribute_lines), len(self._trust)), math.nan)
         for name, line in self._attribute_lines.items():
             if name in before:
@@ -220,7 +220,7 @@ class FleetTable:
         if now - self._oldest > stale_after_s:
             stale = self._drop_stale(state, now, stale_after_s)
             if attributes is not None:
-                attributes.values[np.ix_(self._scraped_lines, stale)] = math.nan
+                attributes.values[: self._n_scraped, stale] = math.nan
         if matches is not None and matches.has_ranks:
             trust = self._trust_in_best_ranks(matches, state, trust)
         for name, factor in doubts.items():

@@ -65,6 +65,7 @@ class RankState:
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
         self._tells_extra_keys: bool = False
+        self._assumable: int | None = None
 
     def reset(self) -> None:
         """Forget everything: the publisher started a new life."""
@@ -95,6 +96,18 @@ class RankState:
         self._note(self.sources.no_events())
         if self.learns_from_routing:
             self._blocks.size.settle()
+        self._assume()
+
+    def assume_block_size(self, block_size: int | None) -> None:
+        """Set the block size for the time in which the rank learns from routing and no other size is known; None for none."""
+        self._assumable = block_size
+        self._assume()
+
+    def _assume(self) -> None:
+        before = self.block_size
+        self._blocks.size.assumed = self._assumable if self.learns_from_routing else None
+        if self.block_size != before:
+            self._blocks.reopen()
 
     def offloads(self, *, now: float) -> None:
         """Record that the engine's metrics show offloading; `now` in monotonic seconds."""
@@ -166,8 +179,9 @@ class RankState:
 
     def dump(self, *, now: float) -> SavedLedger:
         """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
+        size = self._blocks.size.certain or self._blocks.size.assumed
         return SavedLedger(
-            block_size=self._blocks.size.certain,
+            block_size=size,
             tells_extra_keys=self._tells_extra_keys,
             groups=dict(self._groups),
             sources=self.sources.dump(now=now),
@@ -175,7 +189,7 @@ class RankState:
             chunks=self._chunks.dump(),
             foreign=self._foreign.dump(),
             pending=self._pending.dump(),
-            holders=() if self._blocks.size.certain is None else self._blocks.known.dump(),
+            holders=() if size is None else self._blocks.known.dump(),
         )
 
     def load(self, saved: SavedLedger, *, now: float) -> None:
@@ -190,8 +204,10 @@ class RankState:
         self._pending.load(saved.pending)
         for engine_hash in self._pending.hashes:
             self.hashes.table.expect(EngineHash(engine_hash))
+        self._assume()
         if saved.block_size is not None:
-            self._blocks.settle(saved.block_size)
+            if saved.block_size != self._blocks.size.assumed:
+                self._blocks.settle(saved.block_size)
             self._blocks.known.load(saved.holders)
 
     # -- changes --------------------------------------------------------------------------------------------------

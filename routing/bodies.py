@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from ..tokenization.encoding.byte_form import estimated_tokens
 from ..tokenization.errors import NotReadError, RequestError
 from ..tokenization.eventual import Eventual, Known, Later
 from ..tokenization.model import ParsedRequest, Prompt
@@ -14,12 +15,15 @@ from ..tokenization.reading import Reader
 from ..tokenization.requests.beginning import MAX_BEGINNING_BYTES, model_of_beginning
 from ..tokenization.requests.cost import MAX_UNREAD_BYTES, heavy, too_complex
 from ..tokenization.requests.parsers import Form, no_parser
-from ..tokenization.requests.request import unread_request
+from ..tokenization.requests.request import generates, unread_request
 from .model_rewrite import ModelRules, rewrite_of
 from .policy import RequestPolicy
 from .priority import open_for_priority
 from .refusals import MODEL_NOT_READ, unread
 from .router import ModelRewrite, Overload, Refusal, RefusalCode, RoutingRequest
+
+MAX_DIGITS = 12
+"""Most digits of a content length; no body is longer."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, gc=False):
@@ -97,7 +101,8 @@ class BodyReader:
             model = model_of_beginning(request.body) if names_model else ""
             if self._needs_model and names_model and not model:
                 return unread(MODEL_NOT_READ, request.overload)
-            return ReadRequest(None, Prompt(model=model, tokens=None), rewrite, request.overload)
+            prompt = Prompt(model=model, tokens=None, n_estimated=_estimated(request))
+            return ReadRequest(None, prompt, rewrite, request.overload)
         if not request.has_body:
             return ReadRequest(None, rewrite=rewrite)
         body = rewrite.body if rewrite is not None else request.body
@@ -111,4 +116,14 @@ class BodyReader:
 
 
 def _past_limit(request: RoutingRequest) -> RoutingRequest:
-    return replace(request, body=request.body[:MAX_BEGINNING_BYTES], overload=Overload.READING)
+    body = request.body
+    return replace(request, body=body[:MAX_BEGINNING_BYTES], overload=Overload.READING, n_bytes=len(body))
+
+
+def _estimated(request: RoutingRequest) -> int:
+    """Return the tokens that a prompt is estimated to have by the length of a body of which only the beginning is there."""
+    if not generates(request.path):
+        return 0
+    sent = request.headers.get("content-length", "")
+    n_sent = int(sent) if sent.isascii() and sent.isdecimal() and len(sent) <= MAX_DIGITS else 0
+    return estimated_tokens(max(len(request.body), request.n_bytes, n_sent))

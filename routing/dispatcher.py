@@ -62,7 +62,9 @@ class Dispatcher:
             self._addresses(decision),
             decision,
             headers,
-            self._fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
+            self._fleet.in_flight.book(
+                best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
+            ),
             rewrite,
             prediction,
             self._records.routed(view, decision, prefix, repeat),

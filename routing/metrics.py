@@ -28,6 +28,10 @@ class RoutingMetrics:
             "prompts_cut", "Routed requests whose token ids are known only at the start.", "reason"
         )
         self._prompt_tokens = tally("prompt_tokens", "Tokens of routed prompts.")
+        self._estimated_tokens = tally(
+            "estimated_prompt_tokens",
+            "Estimated tokens of routed prompts whose token ids are missing or cut.",
+        )
         self._usable_tokens = tally("usable_prefix_tokens", "Prompt tokens cached on the picked endpoint.")
         self._faults = Counter(
             "kvatlas_plugin_faults",
@@ -63,6 +67,10 @@ class RoutingMetrics:
         """Count the tokens of a routed prompt, and those cached on the picked endpoint."""
         self._prompt_tokens.add(n=tokens)
         self._usable_tokens.add(n=usable)
+
+    def prompt_estimated(self, *, tokens: int) -> None:
+        """Count the estimated tokens of a routed prompt whose ids are missing or cut."""
+        self._estimated_tokens.add(n=tokens)
 
     def plugin_fault(self, plugin: str, reason: str) -> None:
         """Count a plugin's result that had to be repaired."""

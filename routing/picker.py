@@ -11,20 +11,23 @@ from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, Origin
+from ..scorers.core.model import BurstPlace
 from ..scorers.core.shadow import Repeat
-from ..tokenization.eventual import Eventual, Known
+from ..tokenization.eventual import Eventual, Known, Later
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from .bodies import BodyReader, ReadRequest
+from .bursts import Bursts
 from .control_headers import asks_for_models, only_if_cached
-from .decider import Decider, EndpointLabels, request_view, usable_tokens
+from .decider import Decider, EndpointLabels, usable_tokens
 from .dispatcher import Dispatcher
 from .model_rewrite import ModelRules
 from .origin import origin_of
 from .policy import Policy
-from .prefixes import prefix_of_prompt
+from .prefixes import covering_keys, prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, denied
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, SCREENED, denied
+from .request_views import completed_view, request_view
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
 
@@ -102,6 +105,7 @@ class Picker(Router):
         )
         self._decider = Decider(fleet, rng, options.endpoint_labels)
         self._dispatcher = Dispatcher(fleet, records, rng, options.n_fallbacks)
+        self._bursts = Bursts(fleet)
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from the next decision on."""
@@ -135,7 +139,8 @@ class Picker(Router):
             prefix: block keys of the prompt, None if it has none.
             prompt: the prompt of the keys, None if the keys were given directly.
         """
-        decision = self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
+        view = request_view(model, prefix, prompt=prompt)
+        decision = self._decider.decide(self.policy, view, prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
 
     def _subset(self, policy: Policy, subset: frozenset[str] | None, model: str) -> frozenset[str] | None:
@@ -154,15 +159,38 @@ class Picker(Router):
             return Known(read)
         if read.parsed is None:
             return Known(self._routed(request, origin, read, read.unread))
-        return self.pipeline.tokenize(read.parsed).map(partial(self._routed, request, origin, read))
+        prompt = self.pipeline.tokenize(read.parsed)
+        if self.policy.burst is not None:
+            return prompt.then(partial(self._in_burst, request, origin, read))
+        return prompt.map(partial(self._routed, request, origin, read))
+
+    def _in_burst(
+        self, request: RoutingRequest, origin: Origin, read: ReadRequest, prompt: Prompt
+    ) -> Eventual[RoutingResult]:
+        """Decide when the window of requests that arrive together has ended."""
+        producer = self.policy.burst
+        keys = covering_keys(prompt, self.fleet.atlas, producer.block_size) if producer is not None else None
+        if producer is None or not keys:
+            return Known(self._routed(request, origin, read, prompt))
+        labels = self._decider.labels(prompt.model)
+        place = self._bursts.place(producer, keys, subset=request.subset, labels=labels)
+        return Later(place).map(partial(self._routed, request, origin, read, prompt))
 
     def _routed(
-        self, request: RoutingRequest, origin: Origin, read: ReadRequest, prompt: Prompt | None
+        self,
+        request: RoutingRequest,
+        origin: Origin,
+        read: ReadRequest,
+        prompt: Prompt | None,
+        burst: BurstPlace | None = None,
     ) -> RoutingResult:
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(_model_of(prompt), prefix, request.headers, priority=origin.priority)
+        view = request_view(
+            _model_of(prompt), prefix, request.headers, prompt=prompt, priority=origin.priority
+        )
+        view = completed_view(view, policy, read.parsed, burst)
         draws = records.draws(self._rng)
         decide = partial(
             self._decider.decide,
@@ -186,7 +214,9 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            return denied(decision.denied) if decision.denied is not None else NONE_LEFT
+            if decision.denied is not None:
+                return denied(decision.denied)
+            return SCREENED if policy.profile.is_screened(decision) else NONE_LEFT
         return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from ..configs.schema import AdmissionConfig
 from ..scorers.core.around import AttributeReporter, IdentityReader
+from ..scorers.core.base import LoadEstimate
+from ..scorers.core.prefix_source import BurstProducer
 from ..scorers.core.profile import Profile
 from ..tokenization.requests.parsers import BodyParser
 from .admission import Admission
@@ -39,9 +41,13 @@ class Policy:
         profile: filters, scorers and picker.
         admission: which requests are turned away.
         requests: what is read of requests, and said of them.
+        load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
+        burst: how requests that arrive together are assigned; None if they do not wait for each other.
     """
 
     generation: int
     profile: Profile
     admission: Admission = field(default_factory=lambda: Admission(AdmissionConfig()))
     requests: RequestPolicy = field(default_factory=RequestPolicy)
+    load: LoadEstimate | None = None
+    burst: BurstProducer | None = None

@@ -95,7 +95,9 @@ class Records:
         self.count_faults(decision.faults)
         if decision.no_prefix_reason is not None:
             self.metrics.no_prefix(decision.no_prefix_reason)
-            return  # its number of tokens is a guess at best
         if decision.cut_reason is not None:
             self.metrics.prefix_cut(decision.cut_reason)
+        if decision.is_estimated:
+            self.metrics.prompt_estimated(tokens=decision.n_tokens)
+            return
         self.metrics.prompt_known(tokens=decision.n_tokens, usable=usable_tokens(decision))

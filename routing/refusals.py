@@ -20,6 +20,13 @@ NONE_LEFT = Refusal(
 )
 """Filters dropped every candidate. Source: text and reason are the reference's."""
 
+SCREENED = Refusal(
+    RefusalCode.SERVICE_UNAVAILABLE,
+    "screeners eliminated all endpoint candidates",
+    dropped_reason="rejected-no-endpoints",
+)
+"""Screeners dropped every candidate. Source: text and reason are the reference's."""
+
 SHED = Refusal(
     RefusalCode.RESOURCE_EXHAUSTED,
     "system saturated, sheddable request dropped",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from . import (
     active_request,
+    burst_prefix_cache,
     context_length,
     endpoint_attribute,
     header_label_affinity,
+    in_flight_load,
     kv_cache_utilization,
     lmetric,
     load_aware,
     lora_affinity,
+    mm_embeddings_cache,
+    multicluster,
     no_hit_lru,
     precise_prefix_cache,
     prefix_cache,
@@ -31,6 +35,7 @@ from .filters import (
     header_based_testing,
     label_selector,
     prefix_cache_affinity,
+    saturation,
     slo_headroom_tier,
     utilization,
 )
@@ -40,6 +45,7 @@ from .filters import topology_affinity as topology_filter
 from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
+from .screeners import rollout
 
 
 def builtin_registry() -> Registry:
@@ -61,6 +67,7 @@ def builtin_registry() -> Registry:
         lora_affinity,
         session_affinity,
         endpoint_attribute,
+        multicluster,
         header_label_affinity,
         topology_affinity,
         topology_extractor,
@@ -74,12 +81,16 @@ def builtin_registry() -> Registry:
         topology_filter,
         decode_role,
         utilization,
+        saturation,
         prefix_cache_affinity,
         slo_headroom_tier,
         max_score,
         weighted_random,
         random_choice,
         producers,
+        in_flight_load,
+        mm_embeddings_cache,
+        burst_prefix_cache,
         predictor,
         latency_slo,
         probabilistic,
@@ -87,6 +98,7 @@ def builtin_registry() -> Registry:
         session_id,
         attribute_reporter,
         models_responder,
+        rollout,
     ):
         plugin.register(registry)
     return registry

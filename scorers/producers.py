@@ -21,6 +21,9 @@ PRECISE = "precise-prefix-cache-producer"
 DEFAULT_LRU_CAPACITY = 31250
 """Blocks per server if the configuration gives no number. Source: the reference's default."""
 
+DEFAULT_BLOCK_SIZE = 16
+"""Tokens per block if neither the configuration nor the engine gives a number. Source: the reference's default."""
+
 DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}
 """Credit of a cached block by the engine's word for its tier. Source: the reference's backend weights."""
 
@@ -40,21 +43,26 @@ class ApproxParams(PluginParams, frozen=True):
 
     auto_tune: bool = True
     """true: the tier has the size that the engine reports."""
-    lru_capacity_per_server: Size | None = None
-    """Blocks that a server holds, at the engine's block size, with `autoTune: false`; default 31250."""
-    block_size_tokens: Limit | None = None
-    """Accepted without effect: each endpoint is indexed at its own block size."""
-    block_size: Limit | None = None
-    """Accepted without effect: the older name of `blockSizeTokens`."""
-    max_prefix_tokens_to_match: Limit | None = None
-    """Accepted without effect: the whole prompt is matched."""
-    max_prefix_blocks_to_match: Limit | None = None
-    """Accepted without effect: the whole prompt is matched."""
+    lru_capacity_per_server: Limit = 0
+    """Blocks that a server holds, with `autoTune: false` or if the engine reports no number; 0 for 31250."""
+    block_size_tokens: Limit = 0
+    """Tokens per block, with `autoTune: false` or if the engine reports no size; 0 for 16. Without a tokenizer at least 64."""
+    block_size: Limit = 0
+    """Older name of `blockSizeTokens`, which takes precedence."""
+    max_prefix_tokens_to_match: Limit = 131_072
+    """Longest prefix of a prompt without token ids that is matched, in tokens; 0: see `maxPrefixBlocksToMatch`."""
+    max_prefix_blocks_to_match: Limit = 2048
+    """The same in blocks; 0 for no limit."""
 
     def producer(self) -> ApproxProducer:
         """Return the producer that the parameters describe."""
+        capacity = self.lru_capacity_per_server or DEFAULT_LRU_CAPACITY
         return ApproxProducer(
-            None if self.auto_tune else self.lru_capacity_per_server or DEFAULT_LRU_CAPACITY
+            None if self.auto_tune else capacity,
+            default_capacity=capacity,
+            block_size=self.block_size_tokens or self.block_size or DEFAULT_BLOCK_SIZE,
+            max_tokens=self.max_prefix_tokens_to_match,
+            max_blocks=self.max_prefix_blocks_to_match,
         )
 
 

@@ -105,6 +105,7 @@ def _served_by(completion: Completion) -> str:
 
 
 def _intake_families(intake: Intake) -> Iterator[Metric]:
+    intake.refresh_all()
     pending = gauge("pending_requests", "Requests being collected or routed.")
     pending.add_metric([], intake.n_requests)
     held = gauge("held_bytes", "Bytes of bodies, partial messages and unsent answers held.")

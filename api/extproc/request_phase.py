@@ -8,6 +8,7 @@ from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID
 from ...routing.refusals import TOO_MANY_HEADERS
 from ...routing.router import (
     LocalResponse,
+    ModelRewrite,
     Overload,
     Refusal,
     RefusalCode,
@@ -161,7 +162,7 @@ class RequestPhase:
         """Return the actions after routing the request of the last step."""
         self._phase = _ENDED if self._is_whole else _PASSING
         self._share.release()
-        if isinstance(result, Route) and self._is_unsendable(result):
+        if isinstance(result, Route) and result.rewrite is not None and self._is_unsendable(result.rewrite):
             limit = self._options.max_sent_bytes
             text = f"the request body with another model is larger than {limit} bytes, the limit of messages"
             result = Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text)
@@ -271,11 +272,10 @@ class RequestPhase:
             )
         )
 
-    def _is_unsendable(self, route: Route) -> bool:
-        """Return whether a changed body, which goes back in one message, is too long for it."""
-        if route.rewrite is None or self._form is not _ReplyForm.BODY:
-            return False
-        return len(route.rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES > self._options.max_sent_bytes
+    def _is_unsendable(self, rewrite: ModelRewrite) -> bool:
+        """Return whether a changed body is too long for one message, in which BUFFERED returns it."""
+        n_bytes = len(rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES
+        return self._form is _ReplyForm.BODY and n_bytes > self._options.max_sent_bytes
 
     def _replies(self, route: Route) -> Replies:
         destination = ",".join(route.addresses)

@@ -109,15 +109,16 @@ class ScoreResponse(Own):
 
     model: str
     tokens: int
+    tokens_estimated: bool = Field(
+        default=False, description="whether `tokens` is an estimate, four bytes a token"
+    )
     blocks: int
     picked: list[str] = Field(description="best first; empty when filters dropped every endpoint")
     tie: bool = Field(description="whether chance decided the first place")
     tied: list[str] = Field(description="endpoints that share the highest total")
     picker: str = Field(description="type of the plugin that picked")
     config_generation: int
-    no_prefix_reason: str | None = Field(
-        description="why there are no token ids; `tokens` is then a guess, or 0"
-    )
+    no_prefix_reason: str | None = Field(description="why there are no token ids; `tokens` is then estimated")
     cut_reason: str | None = Field(description="why only the first token ids are known")
     counterfactual: CounterfactualOut | None = Field(
         description="null where no change of one weight does it, or the picker does not go by totals"
@@ -163,6 +164,7 @@ class DecisionSummaryOut(Own):
     time: datetime
     model: str
     tokens: int
+    tokens_estimated: bool = Field(default=False, description="whether `tokens` is an estimate")
     usable_tokens: int | None = Field(description="cached on the picked endpoint; null without prefix")
     picked: list[str]
     total: float | None = Field(description="of the picked endpoint; null when nobody was picked")

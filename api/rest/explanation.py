@@ -62,6 +62,7 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
         time=_time(kept),
         model=decision.model,
         tokens=decision.n_tokens,
+        tokens_estimated=decision.is_estimated,
         usable_tokens=prefix.usable_tokens if prefix else None,
         picked=list(decision.picked),
         total=first.total if first else None,
@@ -76,6 +77,7 @@ def _reasons(decision: Decision) -> dict[str, object]:
     return {
         "model": decision.model,
         "tokens": decision.n_tokens,
+        "tokensEstimated": decision.is_estimated,
         "blocks": prefixes.max_blocks if prefixes is not None else 0,
         "picked": decision.picked,
         "tie": decision.tie,

@@ -55,8 +55,13 @@ def make_certificates(config: TlsConfig, *, by_default: bool) -> Certificates | 
     Raises:
         TlsError: as of `Certificates`.
     """
+    return Certificates(config) if speaks_tls(config, by_default=by_default) else None
+
+
+def speaks_tls(config: TlsConfig, *, by_default: bool) -> bool:
+    """Return whether the listeners have an identity; see `make_certificates`."""
     makes_one = by_default if config.self_signed == "auto" else config.self_signed
-    return Certificates(config) if config.cert_file or makes_one else None
+    return bool(config.cert_file) or makes_one
 
 
 class Certificates:

@@ -11,12 +11,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
 
 from ...routing.control_headers import traceparent
 from ...routing.outcome import Completion, Outcome, Usage
 from ...routing.router import LocalResponse, Refusal, Route, Router, RoutingRequest, RoutingResult
 from ...tokenization.eventual import Eventual
-from .spans import DecisionSpans
+from .spans import SpanWriter
 
 _REQUEST_SPAN, _ROUTING_SPAN = "gateway.request", "gateway.request_orchestration"
 """Names of the reference: from the request's headers to the end of its response, and the part until it is routed."""
@@ -30,12 +31,12 @@ class TracedRouter(Router):
 
     Args:
         inner: routes.
-        tracer: makes spans.
+        tracer: starts the spans of requests.
+        writer: writes the others.
     """
 
-    def __init__(self, inner: Router, tracer: Tracer) -> None:
-        self._inner, self._tracer = inner, tracer
-        self._decisions = DecisionSpans(tracer)
+    def __init__(self, inner: Router, tracer: Tracer, writer: SpanWriter) -> None:
+        self._inner, self._tracer, self._writer = inner, tracer, writer
         self._propagator = TraceContextTextMapPropagator()
         self._open: dict[int, Span] = {}
         """Identity of the decision on a request -> its span, until the request has ended; the route keeps the decision."""
@@ -87,8 +88,7 @@ class TracedRouter(Router):
                 span.end()
             return result
         if isinstance(result, LocalResponse):
-            if is_recorded:
-                span.end()
+            span.end()
             return result
         if is_recorded:
             self._write(result, span, started_ns=started_ns, clock_ns=clock_ns)
@@ -101,19 +101,16 @@ class TracedRouter(Router):
     def _write(self, route: Route, span: Span, *, started_ns: int, clock_ns: int) -> None:
         """Write the spans of routing, and keep the request's own until its end."""
         now_ns, decision = time.time_ns(), route.decision
-        routing = self._tracer.start_span(
-            _ROUTING_SPAN,
-            trace.set_span_in_context(span),
-            kind=SpanKind.SERVER,
-            start_time=started_ns,
-            attributes={
-                "target_model": (route.rewrite.target if route.rewrite is not None else "") or decision.model,
-                "request_prio": decision.origin.priority if decision.origin is not None else 0,
-            },
+        attributes: dict[str, AttributeValue] = {
+            "target_model": (route.rewrite.target if route.rewrite is not None else "") or decision.model,
+            "request_prio": decision.origin.priority if decision.origin is not None else 0,
+        }
+        context = span.get_span_context()
+        routing = self._writer.write(
+            _ROUTING_SPAN, context, (started_ns, now_ns), attributes, SpanKind.SERVER
         )
         decided_ns = max(started_ns, clock_ns + int(decision.at * 1e9))
-        self._decisions.write(decision, routing, start_ns=decided_ns, end_ns=now_ns)
-        routing.end(now_ns)
+        self._writer.decision(decision, routing, (decided_ns, now_ns))
         self._open[id(decision)] = span
 
 

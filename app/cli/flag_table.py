@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ...configs.data_source import MIN_INTERVAL_S
+from ...configs.data_source import MIN_INTERVAL_S, interval_of, is_source
 from ...configs.engines import Selector
 from ...configs.listeners import CIPHER_SUITES
 from ...configs.schema import KVAtlasConfig
@@ -78,8 +78,12 @@ def _drain(text: str) -> Duration:
     return Duration(max(go.seconds(text), 0.001))  # zero: at once
 
 
-def _interval(text: str) -> Duration:
-    return Duration(max(go.seconds(text), MIN_INTERVAL_S))
+def _interval(config: KVAtlasConfig, text: str) -> KVAtlasConfig:
+    """Set the interval, unless a plugin of the file names it: that goes before the flag, as in the reference."""
+    value = Duration(max(go.seconds(text), MIN_INTERVAL_S))
+    if any(is_source(plugin) and interval_of(plugin) is not None for plugin in config.plugins):
+        return config
+    return _with(config, ("metrics_scrape", "interval"), value)
 
 
 def _positive(text: str) -> Duration:
@@ -151,7 +155,7 @@ _ALL = (
     ),
     Flag(
         "refresh-metrics-interval", "Time between two scrapes of a busy endpoint, at least 50ms.", "DURATION",
-        _sets("metrics_scrape.interval", _interval),
+        _interval,
     ),
     Flag(
         "metrics-staleness-threshold", "Age above which a load is stale.", "DURATION",

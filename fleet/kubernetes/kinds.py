@@ -56,6 +56,8 @@ class PodStatus(Wire, frozen=True):
 
     pod_ip: str = msgspec.field(name="podIP", default="")
     """Its IP address; empty before it has one."""
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    """IP address of its node."""
     conditions: tuple[Condition, ...] = ()
     """Conditions."""
 

@@ -10,7 +10,8 @@ from ...configs.errors import Problem
 from ...configs.loader import LoadedConfig, load_file
 from ...configs.reading import GivenText
 from ...configs.schema import KVAtlasConfig
-from .plan import scheduling_problems, without_unknown_plugins
+from .known_types import without_unknown_plugins
+from .plan import scheduling_problems
 
 
 def load_scheduled(

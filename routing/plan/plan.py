@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
+from ...configs.dcgm import GPU_UTILIZATION
 from ...configs.decode import decode
 from ...configs.discovery import DEFAULT_NAMESPACE
 from ...configs.engines import attribute_names
@@ -15,11 +16,11 @@ from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Admitter, Filter, Picker, Predictor, Scorer
+from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
-from ...scorers.core.prefix_source import PrefixProducer
+from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
@@ -29,7 +30,8 @@ from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
 from .built_plugin import BuiltPlugin
-from .entry_points import add_offered, offered_types
+from .entry_points import add_offered
+from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
 from .producers import ProducedTiers, produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
@@ -52,6 +54,8 @@ class Plan:
         references: plugins of the profile, in its order; empty if the profile is made from `weights`.
         built: (kind, name) -> plugin, for the plugins that act.
         requests: what the configuration has done with requests and responses.
+        load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
+        burst: how requests that arrive together are assigned; None if they do not wait for each other.
     """
 
     config: KVAtlasConfig
@@ -60,6 +64,8 @@ class Plan:
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
     requests: RequestPolicy = field(default_factory=RequestPolicy)
+    load: LoadEstimate | None = None
+    burst: BurstProducer | None = None
 
 
 @runtime_checkable
@@ -97,26 +103,6 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
     return ()
 
 
-def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple[str, ...]]:
-    """Return the configuration without plugins of unknown types, and the names of those left out."""
-    known = known_types()
-    unknown = [plugin.known_as for plugin in config.plugins if plugin.type not in known]
-    profiles = tuple(
-        msgspec.structs.replace(
-            profile, plugins=tuple(each for each in profile.plugins if each.plugin_ref not in unknown)
-        )
-        for profile in config.scheduling_profiles
-    )
-    plugins = tuple(plugin for plugin in config.plugins if plugin.type in known)
-    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=profiles), tuple(unknown)
-
-
-def known_types() -> set[str]:
-    """Return the plugin types that a configuration may name."""
-    registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_EFFECT.keys() | PARSERS.keys()
-
-
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """An entry of `plugins` with valid parameters."""
@@ -139,6 +125,7 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    screeners: list[str] = field(default_factory=list[str])
     admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
     predictor: tuple[str, Predictor] | None = None
 
@@ -171,15 +158,19 @@ class _Planner:
         self._problems += parser_problems(self._config)
         self._notes += unnamed_parsers(self._config)
         produced = produced_tiers(self._producers(), self._config)
-        requests = self._requests()
+        requests, load, burst = self._requests(), self._load(), self._burst()
         profile = self._profile(self._context(produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
-            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+            self._config,
+            tiers=produced.tiers,
+            events=produced.events,
+            predictions=produced.predictions,
+            approximate=produced.approximate,
         )
         notes = tuple(dict.fromkeys(self._notes))
-        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests)
+        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests, load, burst)
 
     def _requests(self) -> RequestPolicy:
         """Build the plugins that act in every request, and check those from whose parameters attributes are read."""
@@ -261,6 +252,7 @@ class _Planner:
 
     def _context(self, produced: ProducedTiers) -> BuildContext:
         """Return what every plugin may read."""
+        scrape = self._config.metrics_scrape
         params = [
             (name, each) for name, declared in self._declared.items() for each in declared.params.values()
         ]
@@ -272,11 +264,33 @@ class _Planner:
             topologies={
                 name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
             },
-            attributes=attribute_names(self._config.metrics_scrape),
+            attributes=(*attribute_names(scrape), *([GPU_UTILIZATION] if scrape.dcgm.enabled else ())),
             predictor=next(
                 (name for name, each in self._declared.items() if "predictor" in each.params), None
             ),
+            media=self._media(),
         )
+
+    def _media(self) -> dict[str, int]:
+        """Return name of a media producer -> items per server."""
+        producers = self._producers().items()
+        return {name: each.n_items for name, each in producers if isinstance(each, MediaProducer)}
+
+    def _burst(self) -> BurstProducer | None:
+        """Return the first burst producer."""
+        for declared in self._declared.values():
+            producer = self._built(self._registry.producers, declared, BuildContext())
+            if isinstance(producer, BurstProducer):
+                return producer
+        return None
+
+    def _load(self) -> LoadEstimate | None:
+        """Return the first estimate that adds something."""
+        for declared in self._declared.values():
+            estimate = self._built(self._registry.loads, declared, BuildContext())
+            if estimate is not None and estimate.adds_output:
+                return estimate
+        return None
 
     def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()
@@ -294,6 +308,7 @@ class _Planner:
                 parts.scorers,
                 picker,
                 parts.filters,
+                screeners=parts.screeners,
                 admitters=parts.admitters,
                 predictor=parts.predictor,
             )
@@ -319,6 +334,9 @@ class _Planner:
             self._problems.append(Problem(message, (*second.path, "type")))
         for name, declared in self._declared.items():
             own = replace(context, own=context.sources.get(name))
+            if (screener := self._built(self._registry.screeners, declared, own)) is not None:
+                parts.filters.append((name, screener))
+                parts.screeners.append(name)
             if (predictor := self._built(self._registry.predictors, declared, own)) is not None:
                 parts.predictor = (name, predictor)
             if (admitter := self._built(self._registry.admitters, declared, own)) is not None:
@@ -361,7 +379,8 @@ class _Planner:
     def _note_other_kind(self, name: str) -> None:
         """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        if name in self._declared or (plugin is not None and plugin.type in (*NO_EFFECT, *PARSERS)):
+        is_without_effect = plugin is None or plugin.type in NO_EFFECT.keys() | PARSERS.keys()
+        if name in self._declared or is_without_effect:
             self._notes.append(
                 f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
-_TOKENS = "kvatlas tokenizes by itself; see model.tokenizer"
+_TOKENS = "token ids come from model.tokenizer, or from model.remoteTokenizer"
 _QUEUES = "kvatlas forwards requests at once and has no queues"
 _REPLICAS = "replicas of kvatlas share nothing; each learns from the engines' events"
 _PAIRS = "kvatlas picks one server for a request, not one for prefill and another for decode"
@@ -26,8 +26,6 @@ NO_EFFECT: Mapping[str, str] = {
     "k8s-notification-source": "kvatlas forgets what a removed endpoint held by itself",
     "token-producer": _TOKENS,
     "tokenizer": _TOKENS,
-    "inflight-load-producer": "kvatlas counts requests and uncached prompt tokens in flight by itself",
-    "utilization-detector": "thresholds of saturation are under admission",
     "concurrency-detector": "kvatlas measures saturation by queues and KV caches; see admission",
     "global-strict-fairness-policy": _QUEUES,
     "round-robin-fairness-policy": _QUEUES,

@@ -6,9 +6,9 @@ A plugin whose parameters the reference never reads is not here, and takes any.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from ...scorers.core.params import NoParams, PluginParams
 
@@ -67,30 +67,6 @@ class PriorityHoldbackParams(PluginParams, frozen=True):
     """Whether a band counts by its rank or its priority."""
 
 
-class VllmRendererParams(PluginParams, frozen=True):
-    """`vllm` of `token-producer`."""
-
-    url: str = "http://localhost:8000"
-    """Base URL of the server that renders."""
-    timeout: str | None = None
-    """Timeout of a call."""
-    mm_timeout: str | None = None
-    """Timeout of a call with media."""
-
-
-class TokenProducerParams(PluginParams, frozen=True):
-    """Parameters of `token-producer`."""
-
-    model_name: str = ""
-    """Name of the model."""
-    vllm: VllmRendererParams | None = None
-    """Server that renders and tokenizes."""
-    estimate: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Estimated sizes of images and videos."""
-    uds_tokenizer_config: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Tokenizer at a socket, of older versions."""
-
-
 class ModelsSourceParams(PluginParams, frozen=True):
     """Parameters of `models-data-source`."""
 
@@ -127,8 +103,6 @@ NO_EFFECT_PARAMS: Mapping[str, type[PluginParams]] = {
     "static-usage-limit-policy": StaticUsageLimitParams,
     "priority-holdback-policy": PriorityHoldbackParams,
     "soft-reflective-ceiling-policy": NoParams,
-    "token-producer": TokenProducerParams,
-    "tokenizer": TokenProducerParams,
     "models-data-source": ModelsSourceParams,
     "k8s-notification-source": NotificationSourceParams,
 }

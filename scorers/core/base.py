@@ -60,6 +60,24 @@ class Picker(Protocol):
         ...
 
 
+class LoadEstimate(Protocol):
+    """What a request adds to the load of its endpoint, beside its uncached prompt tokens."""
+
+    @property
+    def adds_output(self) -> bool:
+        """Return whether output tokens count."""
+        ...
+
+    def output_tokens(self, n_prompt: int, *, asked: int | None) -> int:
+        """Return the estimated output tokens that count, for a prompt of `n_prompt` tokens.
+
+        Args:
+            n_prompt: prompt tokens.
+            asked: the client's own limit, None if it sets none.
+        """
+        ...
+
+
 class Admitter(Protocol):
     """Plugin that refuses requests before the filters see them."""
 
@@ -104,6 +122,16 @@ class LearnsFromAnswers(Protocol):
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Handle the first bytes of a streamed response, which came `ttft_s` seconds after the pick."""
+        ...
+
+
+@runtime_checkable
+class ReadsMedia(Protocol):
+    """Plugin that reads `RequestView.media`, which is empty if no plugin of the profile does."""
+
+    @property
+    def reads_media(self) -> bool:
+        """Return True."""
         ...
 
 

@@ -328,7 +328,7 @@ class Candidates:
         return self.directory.names[self._place(row)]
 
     def uncached_tokens(self, request: RequestView) -> FloatArray:
-        """Return the prompt tokens that each endpoint is expected to compute, 0 if the prompt was not tokenized."""
+        """Return the prompt tokens that each endpoint is expected to compute, 0 if nothing is known of the prompt."""
         if self.prefix is None:
             return np.full(len(self), float(request.n_tokens))
         uncached: FloatArray = request.n_tokens - np.floor(self.credit * self.prefix.usable_tokens)

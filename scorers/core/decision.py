@@ -125,7 +125,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         model: name in the request.
-        n_tokens: prompt tokens, 0 without tokenization.
+        n_tokens: prompt tokens; 0 if nothing is known of the prompt.
         table: all candidates, in the fleet's order.
         scorers: scorers in the profile's order; shared by all decisions of a profile.
         inputs: inputs of each scorer's scores, None if it shows none.
@@ -145,6 +145,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         origin: origin of the request, None if the decision routes nothing.
         config_generation: number of the configuration that decided; 1 is that of the start.
         n_prompts: prompts in the request; the decision is about one of them.
+        is_estimated: whether `n_tokens` is an estimate.
         denied: the admitter that refused the request, None if it was admitted.
     """
 
@@ -169,6 +170,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     origin: Origin | None = None
     config_generation: int = 1
     n_prompts: int = 1
+    is_estimated: bool = False
     denied: Denied | None = None
 
     def lasting(self) -> Decision:

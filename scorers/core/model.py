@@ -95,9 +95,16 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     attributes: Mapping[str, float] = {}
 
     def uncached_tokens(self, request: RequestView) -> int:
-        """Return the prompt tokens that the endpoint is expected to compute, 0 if the prompt was not tokenized."""
+        """Return the prompt tokens that the endpoint is expected to compute, 0 if nothing is known of the prompt."""
         cached = int(self.credit * self.prefix.usable_tokens) if self.prefix is not None else 0
         return max(0, request.n_tokens - cached)
+
+
+class BurstPlace(msgspec.Struct, frozen=True, gc=False):
+    """The endpoint of a request that arrived together with others, and the blocks of its prompt."""
+
+    endpoint: str
+    n_blocks: int
 
 
 class RequestView(msgspec.Struct, frozen=True, gc=False):
@@ -106,8 +113,12 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         model: model name in the request.
         now: monotonic seconds.
-        n_tokens: prompt tokens, 0 if the prompt was not tokenized.
+        n_tokens: prompt tokens; 0 if nothing is known of the prompt.
         headers: lower-case name -> value; empty if the request did not come by HTTP.
+        is_estimated: whether `n_tokens` is an estimate, because the prompt's token ids are missing or cut.
+        output_tokens: estimated tokens of the response, 0 unless `inflight-load-producer` counts them as load.
+        media: ids of the images, videos and audio in the prompt, each once; filled if a plugin `ReadsMedia`.
+        burst: where `burst-prefix-cache-producer` assigns the request, None if it assigns it nowhere.
         priority: priority of its objective; a negative one may be shed.
         peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
     """
@@ -116,6 +127,10 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     now: float
     n_tokens: int = 0
     headers: Mapping[str, str] = {}
+    is_estimated: bool = False
+    output_tokens: int = 0
+    media: tuple[int, ...] = ()
+    burst: BurstPlace | None = None
     priority: int = 0
     peer_labels: Mapping[str, str] | None = None
 

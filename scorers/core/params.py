@@ -55,6 +55,7 @@ class BuildContext:
         topologies: name of a topology extractor -> its labels.
         attributes: attributes of endpoints that are scraped.
         predictor: name of the predictor, None if there is none.
+        media: name of an `mm-embeddings-cache-producer` -> media items per server.
     """
 
     tiers: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class BuildContext:
     topologies: Mapping[str, Topology] = field(default_factory=dict[str, Topology])
     attributes: tuple[str, ...] = ()
     predictor: str | None = None
+    media: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def known_predictor(self, name: str) -> None:
         """Check that there is a predictor of that name; an empty name is that of any.

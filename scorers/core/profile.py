@@ -18,6 +18,7 @@ from .base import (
     MarksResponses,
     Picker,
     Predictor,
+    ReadsMedia,
     Rng,
     Scorer,
 )
@@ -49,9 +50,10 @@ class Profile:
     breaks a request: its result is dropped or clamped, and the decision names it in `faults`.
 
     Args:
-        scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite and >= 0.
+        scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite; a negative one turns a preference around.
         picker: chooses by the totals.
         filters: (name, filter), called in this order, each with the candidates that the previous ones kept; names are unique.
+        screeners: names of those filters that act for every profile, and come first.
         admitters: (name, admitter), called in this order until one refuses; names are unique.
         predictor: (name, predictor), None if no plugin reads predictions.
 
@@ -65,6 +67,7 @@ class Profile:
         picker: Picker,
         filters: Sequence[tuple[str, Filter]] = (),
         *,
+        screeners: Sequence[str] = (),
         admitters: Sequence[tuple[str, Admitter]] = (),
         predictor: tuple[str, Predictor] | None = None,
     ) -> None:
@@ -72,15 +75,14 @@ class Profile:
         _check_unique("filter", (name for name, _ in filters))
         _check_unique("scorer", (name for name, _, _ in scorers))
         for name, _, weight in scorers:
-            if not (math.isfinite(weight) and weight >= 0):
-                raise ProfileError(
-                    f"weight of scorer {name!r} is {weight}, want a finite number of at least 0"
-                )
+            if not math.isfinite(weight):
+                raise ProfileError(f"weight of scorer {name!r} is {weight}, want a finite number")
         self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
         self._admitters, self._predictor = tuple(admitters), predictor
         self._weighted = tuple(WeightedScorer(name, each.type, weight) for name, each, weight in scorers)
         self._weights = tuple(weight for _, _, weight in scorers)
         self._filter_names = tuple(name for name, _ in (*admitters, *filters))
+        self._screeners = frozenset(screeners)
         self._fallback = MaxScorePicker()
         plugins: list[tuple[str, object]] = [
             *([predictor] if predictor is not None else ()),
@@ -92,6 +94,8 @@ class Profile:
         self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
         self._learn_ends = [(name, each) for name, each in plugins if isinstance(each, LearnsFromEnds)]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
+        self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
+        """Whether a plugin reads the media of requests."""
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
@@ -149,8 +153,13 @@ class Profile:
             picker=self._picker.type,
             filters=self._filter_names,
             faults=tuple(faults),
+            is_estimated=request.is_estimated,
             denied=denied,
         )
+
+    def is_screened(self, decision: Decision) -> bool:
+        """Return whether a screener dropped the last candidates of a decision that picked none."""
+        return bool(decision.drops) and decision.drops[-1].by in self._screeners
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
         """Call the plugins after the request was routed; return the faults of those that raised."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
 from .around import AttributeReporter, IdentityReader, ModelsResponder
-from .base import Admitter, Filter, Picker, Predictor, Scorer
+from .base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
 from .topology import Topology
@@ -75,6 +75,7 @@ AnyPlugins: TypeAlias = (
     | Plugins[RequestAttribute]
     | Plugins[AttributeReporter]
     | Plugins[ModelsResponder]
+    | Plugins[LoadEstimate]
 )
 """The plugins of one kind, whichever it is."""
 
@@ -84,6 +85,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.filters: Plugins[Filter] = Plugins("filter")
+        self.screeners: Plugins[Filter] = Plugins("screener")
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
@@ -94,12 +96,14 @@ class Registry:
         self.identities: Plugins[IdentityReader] = Plugins("identity")
         self.reporters: Plugins[AttributeReporter] = Plugins("reporter")
         self.responders: Plugins[ModelsResponder] = Plugins("responder")
+        self.loads: Plugins[LoadEstimate] = Plugins("load producer")
 
     @property
     def kinds(self) -> tuple[AnyPlugins, ...]:
         """Return the plugins of all kinds."""
         return (
             self.filters,
+            self.screeners,
             self.scorers,
             self.pickers,
             self.producers,
@@ -110,4 +114,5 @@ class Registry:
             self.identities,
             self.reporters,
             self.responders,
+            self.loads,
         )

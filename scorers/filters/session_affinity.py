@@ -32,8 +32,7 @@ class _SessionFilter(Sessions):
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
         endpoint = self.endpoint_of(request)
-        row = candidates.row(endpoint) if endpoint is not None else None
-        if row is None:
+        if endpoint is None or (row := candidates.row(endpoint)) is None:
             return keep_all(candidates)
         keep = np.zeros(len(candidates), np.bool_)
         keep[row] = True

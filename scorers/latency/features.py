@@ -17,7 +17,7 @@ def features(n_tokens: int, candidates: Candidates, *, n_tiers: int) -> Features
     """Return the features whose product with the costs in milliseconds is the expected time to first token.
 
     Args:
-        n_tokens: prompt tokens, 0 when the prompt was not tokenized.
+        n_tokens: prompt tokens, 0 if nothing is known of the prompt.
         candidates: the endpoints, with their cached prefixes and their requests in flight.
         n_tiers: number of configured tiers; loading from the fastest costs nothing.
     Returns:

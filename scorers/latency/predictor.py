@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
+from ..core.ignored import Ignored
 from ..core.model import RequestView
 from ..core.params import BuildContext, PluginParams
 from ..core.predictions import Predictions
@@ -36,16 +37,20 @@ class PredictedLatencyParams(PluginParams, frozen=True):
     """Label with the role of an endpoint: roles have costs of their own, and `prefill` has no time per output token."""
     predict_in_produce: bool = True
     """false: costs are learned, and nothing is predicted."""
-    sampling_mean: Annotated[float, Meta(gt=0)] = 1000.0
+    sampling_mean: Annotated[float, Meta(gt=0), Ignored("every streamed response is an observation")] = 1000.0
     """Accepted without effect: every streamed response is an observation."""
-    max_decode_token_samples_for_prediction: Annotated[int, Meta(ge=0)] = 0
+    max_decode_token_samples_for_prediction: Annotated[
+        int, Meta(ge=0), Ignored("the time per output token is the mean of the whole response")
+    ] = 0
     """Accepted without effect: the time per output token is the mean of the whole response."""
-    context_ttl: int | str = field(default=300_000_000_000, name="contextTTL")
+    context_ttl: Annotated[int | str, Ignored("what is kept of a request ends with its response")] = field(
+        default=300_000_000_000, name="contextTTL"
+    )
     """Accepted without effect: what is kept of a request ends with its response."""
-    use_encoder_cache_features: bool = False
+    use_encoder_cache_features: Annotated[bool, Ignored("images are no part of the costs")] = False
     """Accepted without effect: images are no part of the costs."""
     prefix_match_info_producer_name: str = ""
-    """Accepted without effect: the costs know the tiers."""
+    """Accepted without effect: the costs know every tier."""
     in_flight_load_producer_name: str = ""
     """Accepted without effect: kvatlas keeps one account of requests in flight."""
 

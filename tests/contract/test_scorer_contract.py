@@ -87,7 +87,8 @@ PARAMETERS: dict[str, list[dict[str, object]]] = {
 READ_WHAT_OTHERS_TELL = (
     "queue-scorer running-requests-size-scorer kv-cache-utilization-scorer load-aware-scorer prefix-cache-scorer"
     " precise-prefix-cache-scorer tiered-prefix-cache-scorer lora-affinity-scorer session-affinity-scorer"
-    " header-label-affinity-scorer topology-affinity-scorer endpoint-attribute-scorer"
+    " header-label-affinity-scorer topology-affinity-scorer endpoint-attribute-scorer multicluster-queue-scorer"
+    " multicluster-kv-cache-utilization-scorer"
 ).split()
 
 """Scorers that give 0 to an endpoint without any data; the others have data of their own."""

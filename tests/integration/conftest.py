@@ -9,5 +9,5 @@ import pytest
 def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test as on a machine with the native transport, and as on one without."""
     transport: str = request.param
-    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: transport == "http2")
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda **_: transport == "http2")
     return transport

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> CertificateFiles:
 @pytest.fixture(params=["http2", "grpc"], autouse=True)
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs on a machine with the native transport, and on one without."""
-    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda **_: request.param == "http2")
     carrier: str = request.param
     return carrier
 

@@ -37,7 +37,7 @@ TEXT = "The quick brown fox jumps over the lazy dog, again and again and again. 
 @pytest.fixture(params=["http2", "grpc"], autouse=True)
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run every test with the native transport and without it."""
-    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda **_: request.param == "http2")
     carrier: str = request.param
     return carrier
 

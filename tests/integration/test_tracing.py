@@ -26,7 +26,7 @@ from kvatlas.api.tracing.export import BoundedProcessor
 from kvatlas.api.tracing.tracing import Tracing
 from kvatlas.configs.tracing import TracingConfig
 from kvatlas.routing.outcome import Completion
-from kvatlas.routing.router import Refusal, RefusalCode, Route
+from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
 from support.ext_proc import (
     DUPLEX,
     FixedRouter,
@@ -36,7 +36,7 @@ from support.ext_proc import (
     response_body,
     response_headers,
 )
-from support.otlp_receiver import Receiver, attributes_of, receiving
+from support.otlp_receiver import Receiver, attributes_of, receiving, receiving_http
 from support.serve import serving
 from support.waiting import until
 
@@ -224,9 +224,24 @@ def make_span() -> ReadableSpan:
     return ReadableSpan("s", SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
 
 
-async def test_other_protocol_is_refused_by_the_name_of_its_variable() -> None:
-    environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-    with pytest.raises(TracingError, match="OTEL_EXPORTER_OTLP_PROTOCOL is 'http/protobuf', but"):
+@pytest.mark.parametrize("by_key", [True, False])
+async def test_spans_are_sent_over_http_when_the_environment_says_so(
+    by_key: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with receiving_http() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1" if by_key else receiver.url)
+        config = TracingConfig(sample_ratio=1, endpoint=receiver.url if by_key else "")
+        environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        tracing = Tracing(config, environment, receiver.url, SpanCounts())
+        refusing = FixedRouter(Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody"))
+        tracing.traced(refusing).route(RoutingRequest(path="/"))
+        await tracing.stop()
+    assert receiver.names() == ["gateway.request"]
+
+
+async def test_unknown_protocol_is_refused_by_the_name_of_its_variable() -> None:
+    environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+    with pytest.raises(TracingError, match="OTEL_EXPORTER_OTLP_PROTOCOL is 'http/json', want grpc or"):
         Tracing(TracingConfig(), environment, "http://127.0.0.1:1", SpanCounts())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
@@ -194,7 +195,7 @@ def _common(response: pb.ProcessingResponse) -> pb.CommonResponse:
 class MachineDriver:
     """Drives one machine message by message; every request is routed at once, with the result `answer`.
 
-    `now` is the time of the next message, for tests to move.
+    `now` is the time of the next message, for tests to move; `settings` are further ones of `StreamOptions`.
     """
 
     def __init__(
@@ -206,6 +207,7 @@ class MachineDriver:
         intake: Intake | None = None,
         dialect: Dialect | None = None,
         read_usage: bool = True,
+        **settings: Any,
     ) -> None:
         self.intake = intake or Intake()
         self.revoked: list[Overload] = []
@@ -216,6 +218,7 @@ class MachineDriver:
                 intake=self.intake,
                 max_body_bytes=max_body_bytes,
                 read_usage=read_usage,
+                **settings,
             ),
             self.revoked.append,
         )

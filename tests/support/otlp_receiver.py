@@ -1,4 +1,4 @@
-"""A receiver of OpenTelemetry spans over gRPC, which decodes what it gets."""
+"""Receivers of OpenTelemetry spans, over gRPC and HTTP, which decode what they get."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
+from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -40,10 +41,17 @@ class Receiver:
         return found
 
     async def export(self, request: ExportTraceServiceRequest, _: _Context) -> ExportTraceServiceResponse:
+        self.take(request)
+        return ExportTraceServiceResponse()
+
+    async def post(self, request: web.Request) -> web.Response:
+        self.take(ExportTraceServiceRequest.FromString(await request.read()))
+        return web.Response(body=ExportTraceServiceResponse().SerializeToString())
+
+    def take(self, request: ExportTraceServiceRequest) -> None:
         for each in request.resource_spans:
             self.resources.append(attributes_of(each.resource.attributes))
             self.spans += [span for scope in each.scope_spans for span in scope.spans]
-        return ExportTraceServiceResponse()
 
 
 @contextlib.asynccontextmanager
@@ -60,6 +68,20 @@ async def receiving() -> AsyncGenerator[Receiver]:
     await server.start()
     yield receiver
     await server.stop(None)
+
+
+@contextlib.asynccontextmanager
+async def receiving_http() -> AsyncGenerator[Receiver]:
+    """Run a receiver for HTTP on a free port."""
+    receiver, app = Receiver(), web.Application()
+    app.router.add_post("/v1/traces", receiver.post)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    receiver.port = runner.addresses[0][1]
+    yield receiver
+    await runner.cleanup()
 
 
 def attributes_of(pairs: Iterable[KeyValue]) -> dict[str, object]:

@@ -184,6 +184,8 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
     ),
 )
 
+_SUFFIXES = tuple(api.suffix for api in _APIS)
+
 _NO_GENERATION = ("/tokenize", "/detokenize", "/render", "/derender", "/count_tokens")
 """Ends of paths for which the engine does not run the model."""
 
@@ -247,6 +249,12 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
         n_prompts=found.n_prompts,
         raw=RawRequest(api.path, body),
     )
+
+
+def generates(path: str) -> bool:
+    """Return whether requests of this path have a prompt for which the engine computes blocks."""
+    clean = path.partition("?")[0].rstrip("/")
+    return clean.endswith(_SUFFIXES)
 
 
 def unread_request(path: str, body: bytes, prompt: NoPrompt) -> ParsedRequest:

@@ -67,6 +67,8 @@ USED: Mapping[str, str] = {
     **dict.fromkeys(
         PARSERS, "reads its paths if `requestHandler.parsers` names it, which needs no entry in `plugins`"
     ),
+    "token-producer": "its `vllm.url` is `model.remoteTokenizer.url`, and its `estimate` is `tokenization.estimate`",
+    "tokenizer": "as `token-producer`, of which it is the older name",
     "utilization-detector": "its thresholds are those of `admission`, if it is the detector in force",
 }
 """Type that becomes a part of the configuration -> what of it is used."""

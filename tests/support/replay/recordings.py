@@ -87,12 +87,39 @@ def read_group(group: str, folder: Path = PLUGINS) -> tuple[Recording, ...]:
     return tuple(_read(folder, folder / f"{group}.jsonl"))
 
 
-def known_differences(group: str, folder: Path = PLUGINS) -> Mapping[str, str]:
-    """Return the cases of a group in which kvatlas differs -> the reason, from its file in `known`."""
+@dataclass(frozen=True)
+class Known:
+    """Cases of a group in which kvatlas differs from the reference -> the reason.
+
+    Attributes:
+        deliberate: what stays.
+        sometimes: the same, but by time or chance the answer may be the recorded one.
+        open: what is still wrong.
+    """
+
+    deliberate: Mapping[str, str]
+    sometimes: Mapping[str, str]
+    open: Mapping[str, str]
+
+    @property
+    def always(self) -> Mapping[str, str]:
+        """The cases that must differ."""
+        return {**self.deliberate, **self.open}
+
+    @property
+    def all(self) -> Mapping[str, str]:
+        return {**self.always, **self.sometimes}
+
+
+def known_differences(group: str, folder: Path = PLUGINS) -> Known:
+    """Return what the file of the group in `known` says, nothing without one."""
     file = folder / "known" / f"{group}.toml"
     sections: dict[str, dict[str, str]] = tomllib.loads(file.read_text()) if file.exists() else {}
-    assert sections.keys() <= {"deliberate", "open"}, file
-    return {f"{group}/{case}": reason for section in sections.values() for case, reason in section.items()}
+    names = ("deliberate", "sometimes", "open")
+    assert sections.keys() <= set(names), file
+    return Known(
+        *({f"{group}/{case}": reason for case, reason in sections.get(name, {}).items()} for name in names)
+    )
 
 
 def _read(folder: Path, file: Path) -> Iterator[Recording]:

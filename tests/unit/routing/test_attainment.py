@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.routing.attainment import attained
 from kvatlas.routing.outcome import Completion, Outcome, Response, Usage, UsageGap
@@ -28,9 +29,7 @@ WHOLE = Response(status=200, usage=Usage(output_tokens=11), time_to_first_byte_s
 def completion(slo: Slo | None, response: Response = STREAMED, **more: Any) -> Completion:
     origin = Origin("r", "", "", 0, "default-flow", slo)
     route = Route(("e:8000",), routed_to(endpoint("e"), origin=origin))
-    return Completion(
-        **{"request_id": "r", "route": route, "outcome": Outcome.COMPLETED, "response": response, **more}
-    )
+    return replace(Completion("r", route, Outcome.COMPLETED, response=response), **more)
 
 
 @pytest.mark.parametrize(

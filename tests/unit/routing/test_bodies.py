@@ -37,8 +37,9 @@ def make_reader() -> Iterator[MakeReader]:
         yield make
 
 
-def unread(model: str) -> ReadRequest:
-    return ReadRequest(None, Prompt(model=model, tokens=None), overload=Overload.READING)
+def unread(model: str, body: bytes) -> ReadRequest:
+    prompt = Prompt(model=model, tokens=None, n_estimated=-(-len(body) // 4))
+    return ReadRequest(None, prompt, overload=Overload.READING)
 
 
 def chat(content: object, *then: object) -> bytes:
@@ -115,7 +116,7 @@ async def test_body_above_both_limits_is_not_read_at_all(
     of_several = await read(make_reader(needs_model=True), body)
     unnamed = await read(make_reader(needs_model=True), body.replace(b'"model"', b'"other"'))
 
-    assert alone == of_several == unread("m")
+    assert alone == of_several == unread("m", body)
     assert unnamed is MODEL_NOT_READ
 
 
@@ -132,9 +133,11 @@ async def test_body_above_the_limit_is_not_rewritten(make_reader: MakeReader) ->
 async def test_body_that_is_not_read_in_time_is_treated_like_one_past_the_intake(
     make_reader: MakeReader,
 ) -> None:
-    found = await read(make_reader(timeout_s=0.0), chat(parts(WITHIN)))
+    body = chat(parts(WITHIN))
 
-    assert found == unread("m")
+    found = await read(make_reader(timeout_s=0.0), body)
+
+    assert found == unread("m", body)
 
 
 @pytest.mark.parametrize("n", [WITHIN, BEYOND], ids=["within", "beyond"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.app.cli.flag_table import FLAGS
 from kvatlas.app.cli.reference_flags import ReferenceFlags, our_command_line, reference_help
-from kvatlas.configs.scraping import EngineConfig
+from kvatlas.configs.schema import PluginConfig
+from kvatlas.configs.scraping import EngineConfig, MetricsScrapeConfig
+from kvatlas.configs.units import Duration
 from support.fleets import make_config
 from support.tree import ROOT
 
@@ -89,6 +92,13 @@ def test_unusable_value_is_refused_by_the_name_of_its_flag(flag: str, message: s
 def test_last_of_several_counts_and_the_rest_of_the_configuration_stays() -> None:
     flags = our_command_line(["--drain-timeout", "1s", "--drain-timeout", "30s"]).reference
     assert flags.apply(CONFIG) == CONFIG
+
+
+def test_interval_of_a_plugin_goes_before_the_flags() -> None:
+    plugin = PluginConfig(type="metrics-data-source", parameters={"interval": "1s"})
+    scrape = MetricsScrapeConfig(interval=Duration(1.0))
+    config = replace(CONFIG, plugins=(plugin,), metrics_scrape=scrape)
+    assert our_command_line(["--refresh-metrics-interval=100ms"]).reference.apply(config) == config
 
 
 def test_flag_without_effect_is_named_with_its_reason() -> None:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import typer
 
 from kvatlas.app.cli.log import LogOptions, log_options
-
-
-@pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Standard error, and the root logger as it was afterwards."""
-    root, written = logging.getLogger(), io.StringIO()
-    level, handlers = root.level, root.handlers[:]
-    root.handlers[:] = []  # `force` closes those that it finds
-    monkeypatch.setattr("sys.stderr", written)
-    yield written
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.parametrize(
@@ -62,29 +48,29 @@ def test_unusable_value_ends_the_command(
     assert message in capsys.readouterr().err
 
 
-def test_json_line_has_the_members_of_the_reference(stream: io.StringIO) -> None:
+def test_json_line_has_the_members_of_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
     LogOptions(is_json=True, time="rfc3339").start(worker=2)
     logging.getLogger("kvatlas.x").warning('said "%s"', "ü")
 
-    line = json.loads(stream.getvalue())
+    line = json.loads(capsys.readouterr().err)
     assert line.pop("ts").endswith("Z")
     assert line == {"level": "warn", "logger": "kvatlas.x", "worker": 2, "msg": 'said "ü"'}
 
 
-def test_text_line_has_the_time_in_the_chosen_form(stream: io.StringIO) -> None:
+def test_text_line_has_the_time_in_the_chosen_form(capsys: pytest.CaptureFixture[str]) -> None:
     LogOptions(time="nano").start()
     logging.getLogger("kvatlas.x").info("said")
 
-    time, rest = stream.getvalue().split(" ", 1)
+    time, rest = capsys.readouterr().err.split(" ", 1)
     assert time.isdecimal()
     assert rest == "INFO    kvatlas.x: said\n"
 
 
-def test_error_in_a_json_line_has_its_trace(stream: io.StringIO) -> None:
+def test_error_in_a_json_line_has_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     LogOptions(is_json=True).start()
     try:
         dict[str, int]()["gone"]
     except KeyError:
         logging.getLogger("kvatlas.x").exception("failed")
 
-    assert "KeyError: 'gone'" in json.loads(stream.getvalue())["stacktrace"]
+    assert "KeyError: 'gone'" in json.loads(capsys.readouterr().err)["stacktrace"]

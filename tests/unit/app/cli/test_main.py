@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
+from kvatlas.app.cli.reference_flags import our_command_line
 from kvatlas.routing.plan.beyond import beyond_reference
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
@@ -54,6 +55,37 @@ def test_serve_refuses_wrong_use_with_one_clear_message(arguments: list[str | Pa
 
     assert status == 2
     assert message in stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param(["--config-text", "a: b"], "--config-text: line 1, kind: missing, expected", id="text"),
+        pytest.param(
+            ["--config-text", "", "--config-file", "x"],
+            "--config-file and --config-text are given",
+            id="both",
+        ),
+        pytest.param(
+            ["--watch-config-file=maybe", "--pool-name=p"], "--watch-config-file: found 'maybe'", id="watch"
+        ),
+        pytest.param(
+            ["--pool-name=p", "--drain-timeout=1"], "--drain-timeout: found '1', expected", id="value"
+        ),
+        pytest.param(["--zap-encoder=xml"], "--zap-encoder: found 'xml'", id="log"),
+    ],
+)
+def test_serve_refuses_values_of_the_references_flags(given: list[str], message: str) -> None:
+    line = our_command_line(given)
+    result = CliRunner().invoke(app, ["serve", *line.arguments], obj=line.reference)
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_help_names_the_references_flags() -> None:
+    _, stdout, _ = run("serve", "--help")
+    assert "--drain-timeout" in stdout
 
 
 def test_check_names_settings_without_effect() -> None:

@@ -10,6 +10,7 @@ import pytest
 from kvatlas.configs.discovery import with_listed_endpoints
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.listeners import AuthConfig, ServerConfig, TlsConfig
+from kvatlas.configs.reading import GivenText
 from kvatlas.configs.schema import EndpointsConfig, KVAtlasConfig
 from kvatlas.routing.plan.config_files import ConfigFiles
 
@@ -40,6 +41,18 @@ def test_what_the_command_line_says_takes_the_place_of_the_files(tmp_path: Path)
     server = ConfigFiles(path, with_flags=with_flags).load().config.server
 
     assert (server.rest, server.metrics, server.health) == ("127.0.0.1:2", "", "")
+
+
+def test_text_stands_in_place_of_the_file_of_plugins(files: tuple[Path, Path]) -> None:
+    loaded = ConfigFiles(files[0], GivenText("--config-text", EPP)).load()
+
+    assert names(loaded.config) == ["a"]
+    assert [plugin.type for plugin in loaded.config.plugins] == ["queue-scorer"]
+
+
+def test_error_in_a_text_is_placed_by_its_name_and_line() -> None:
+    with pytest.raises(ConfigError, match=r"^--config-text: line 3, plugins\[0\]\.type: found 'nothing'"):
+        ConfigFiles(None, GivenText("--config-text", EPP.replace("queue-scorer", "nothing"))).load()
 
 
 EPP = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: queue-scorer}]\n"

@@ -57,10 +57,10 @@ def write(path: Path, text: str) -> None:
     os.utime(path, ns=(stamp + 10**9, stamp + 10**9))
 
 
-def live_config(path: Path, text: str, process: Process) -> LiveConfig:
+def live_config(path: Path, text: str, process: Process, *, follows: bool = True) -> LiveConfig:
     """Start a process with a file that holds `text`."""
     write(path, HEAD + text)
-    files = ConfigFiles(path)
+    files = ConfigFiles(path, follows=follows)
     live = LiveConfig(
         files.load().config,
         paths=files.paths,
@@ -344,6 +344,20 @@ async def test_process_without_a_file_takes_weights_and_follows_nothing(process:
     await live.set_weights({"queue": 4})
 
     assert queues(process) == [(2, 4.0)]
+
+
+async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(
+    tmp_path: Path, process: Process
+) -> None:
+    path = tmp_path / "kvatlas.yaml"
+    live = live_config(path, "weights: {queue: 2}", process, follows=False)
+    await look(process)
+    write(path, f"{HEAD}weights: {{queue: 3}}")
+    await look(process)
+    assert live.generation == 1
+
+    await process.follower.reload()
+    assert queues(process) == [(2, 3.0)]
 
 
 async def test_signal_loads_both_files(tmp_path: Path, process: Process) -> None:

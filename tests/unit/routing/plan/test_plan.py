@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from kvatlas.routing.errors import SchedulingError
-from kvatlas.routing.plan.plan import Plan, known_types, make_plan, without_unknown_plugins
+from kvatlas.routing.plan.known_types import known_types, without_unknown_plugins
+from kvatlas.routing.plan.plan import Plan, make_plan
 from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
 from kvatlas.routing.plan.reference_params import NO_EFFECT_PARAMS
 from kvatlas.scorers.builtin import builtin_registry
@@ -119,6 +120,12 @@ def test_picker_of_the_profile_is_used() -> None:
     plan = planned({"type": "max-score-picker", "parameters": {"maxNumOfEndpoints": 2}}, "queue-scorer")
 
     assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 2
+
+
+def test_picker_of_no_endpoint_picks_one_as_in_the_reference() -> None:
+    plan = planned({"type": "max-score-picker", "parameters": {"maxNumOfEndpoints": 0}}, "queue-scorer")
+
+    assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 1
 
 
 def test_plugins_of_the_reference_without_meaning_are_noted() -> None:

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from kvatlas.configs.errors import ConfigError
+from kvatlas.routing.plan.known_types import known_types
 from kvatlas.routing.plan.load import load_scheduled
-from kvatlas.routing.plan.plan import known_types, make_plan
+from kvatlas.routing.plan.plan import make_plan
 from kvatlas.routing.plan.reference import NOT_HERE
 from support.tree import ROOT
 
@@ -27,7 +28,6 @@ COMING = {
     "burst-prefix-cache-producer",
     "dcgm-data-source",
     "dcgm-extractor",
-    "disaggregatedset-rollout-screener",
     "mm-embeddings-cache-producer",
     "mm-embeddings-cache-scorer",
     "multicluster-file-discovery",
@@ -51,7 +51,7 @@ _URL = "plugins[0].parameters.vllm.http: unknown key; allowed: url, "
 _OF_THE_PRODUCER = "plugins[0].parameters.indexerConfig.tokenProcessorConfig: unknown key; did you mean"
 _BLOCK_SIZE = "blockSizeTokens: unknown key; did you mean 'blockSize'?"
 MENDS = {
-    "007": "plugins[4]",
+    "007": "plugins[3].parameters.cacheSizeInMB: unknown key; did you mean 'cacheSizeInMBPerServer'?",
     "112": "plugins[0].type: found 'custom-scorer', which kvatlas does not have",
     "113": _URL,
     "114": "kvatlas picks one server for a request",

@@ -297,7 +297,7 @@ def test_deciding_without_candidates_raises() -> None:
         decide(Profile([], MaxScorePicker()), REQUEST, [], rng=no_chance)
 
 
-@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("weight", [-math.inf, math.nan, math.inf])
 def test_impossible_weight_raises(weight: float) -> None:
     with pytest.raises(ProfileError, match="weight of scorer 'table'"):
         Profile([("table", TableScorer({}), weight)], MaxScorePicker())
