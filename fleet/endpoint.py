@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..configs.approximate import ApproximateConfig
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
 from .instance import Instance
@@ -43,6 +44,12 @@ class Endpoint:
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""
         return wanted.items() <= self.labels.items()
+
+    def use_block_size(self, told: int, approximate: ApproximateConfig) -> None:
+        """Use the block size in the engine's metrics; where blocks are learned from routing, the configured one wins."""
+        for rank in self.ranks:
+            learns = rank.ledger.learns_from_routing
+            rank.ledger.use_block_size(approximate.block_size(told) if learns else told)
 
     @property
     def has_events(self) -> bool:

@@ -298,12 +298,7 @@ class Fleet:
             self._bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
         if facts.block_size is not None:  # after a restart, which forgets the old one
-            for rank in endpoint.ranks:
-                learns = rank.ledger.learns_from_routing
-                approximate = self.settings.approximate
-                rank.ledger.use_block_size(
-                    approximate.block_size(facts.block_size) if learns else facts.block_size
-                )
+            endpoint.use_block_size(facts.block_size, self.settings.approximate)
 
     def set_attributes(self, name: str, values: Mapping[str, float]) -> None:
         """Show attributes of an endpoint that do not come with its load; see `FleetTable.set_attributes`."""

@@ -88,7 +88,8 @@ class TracedRouter(Router):
                 span.end()
             return result
         if isinstance(result, LocalResponse):
-            span.end()
+            if is_recorded:
+                span.end()
             return result
         if is_recorded:
             self._write(result, span, started_ns=started_ns, clock_ns=clock_ns)

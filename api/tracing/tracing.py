@@ -44,10 +44,11 @@ class Tracing:
         sampler: Sampler | None = None  # as OTEL_TRACES_SAMPLER says
         if not environment.get("OTEL_TRACES_SAMPLER"):
             sampler = ParentBased(TraceIdRatioBased(config.sample_ratio))
-        name = environment.get("OTEL_SERVICE_NAME") or "kvatlas"
-        self._provider = TracerProvider(
-            sampler=sampler, resource=Resource.create({SERVICE_NAME: name}), shutdown_on_exit=False
+        is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get(
+            "OTEL_RESOURCE_ATTRIBUTES", ""
         )
+        resource = Resource.create({} if is_named else {SERVICE_NAME: "kvatlas"})
+        self._provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
         self._processor = BoundedProcessor(
             _exporter(config, environment, receiver),
             counts,

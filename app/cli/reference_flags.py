@@ -79,6 +79,8 @@ def our_command_line(arguments: Sequence[str]) -> CommandLine:
     while rest:
         argument = rest.popleft()
         name, equals, value = argument.lstrip("-").partition("=")
+        if name[:1] == "v" and name[1:].isdecimal():  # Go takes -v4 for --v=4
+            name, equals, value = "v", "=", name[1:]
         flag = FLAGS.get(name)
         if not argument.startswith("-"):
             if argument:  # charts may render an empty argument

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...configs.schema import KVAtlasConfig, TrustCreditConfig
 from ...scorers.no_hit_lru import NoHitLruScorer
-from ...scorers.producers import PRECISE
+from ...scorers.producers import APPROX, PRECISE
 from ...scorers.token_load import TokenLoadScorer
 from .plan import Plan
 
@@ -33,6 +33,8 @@ def beyond_reference(plan: Plan) -> Iterator[str]:
             "part blocks: the credits of cached blocks are added up and not cut down to whole blocks; "
             "off with scoring.wholeBlocks: true"
         )
+    if APPROX in types:
+        yield from _approximate(config)
     if TokenLoadScorer.type in scorers:
         yield (
             "uncached tokens: those of a request are counted in tokens, whichever tier has the others; the reference "
@@ -43,6 +45,19 @@ def beyond_reference(plan: Plan) -> Iterator[str]:
             "cold requests: servers that never had one take them in the order of their names; the reference's order "
             "changes by chance. There is no key"
         )
+
+
+def _approximate(config: KVAtlasConfig) -> Iterator[str]:
+    if config.approximate.auto_tune:
+        yield (
+            "block sizes: each server is indexed at its own block size, of which its engine's number of blocks is too; "
+            "the reference takes the first server's size for all, and the number in blocks of at least 64 tokens; "
+            "off with approximate.autoTune: false"
+        )
+    yield (
+        "full servers: they drop the end of a prompt first, as engines do; the reference drops the beginning first. "
+        "There is no key"
+    )
 
 
 def _credits(config: KVAtlasConfig) -> Iterator[str]:

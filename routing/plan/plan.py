@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar, cast
 
 import msgspec
 
-from ...configs.dcgm import GPU_UTILIZATION
 from ...configs.decode import decode
-from ...configs.discovery import DEFAULT_NAMESPACE
-from ...configs.engines import attribute_names
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
@@ -19,28 +16,25 @@ from ...scorers.builtin import builtin_registry
 from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
 from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
-from ...scorers.core.prefix_source import BurstProducer, MediaProducer, PrefixProducer
+from ...scorers.core.params import BuildContext, PluginParams, Remarks
+from ...scorers.core.prefix_source import BurstProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
-from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
 from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
 from .built_plugin import BuiltPlugin
+from .declared import Declared, context_of, producers_of
 from .entry_points import add_offered
 from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
-from .producers import ProducedTiers, produced_tiers
+from .producers import produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
 from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
-
-PROFILE_KINDS = frozenset({"filter", "scorer", "picker"})
-"""Kinds of plugins that a profile lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +60,6 @@ class Plan:
     requests: RequestPolicy = field(default_factory=RequestPolicy)
     load: LoadEstimate | None = None
     burst: BurstProducer | None = None
-
-
-@runtime_checkable
-class _DescribesIndex(Protocol):
-    """Parameters that describe an index of prefixes."""
-
-    def producer(self) -> PrefixProducer | None: ...
 
 
 def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
@@ -103,21 +90,6 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """An entry of `plugins` with valid parameters."""
-
-    path: KeyPath
-    config: PluginConfig
-    params: Mapping[str, PluginParams]
-    """Kind -> its parameters."""
-
-    @property
-    def decides(self) -> bool:
-        """Whether it is part of a profile; the other kinds act for every profile."""
-        return not PROFILE_KINDS.isdisjoint(self.params)
-
-
 @dataclass(slots=True)
 class _Parts:
     """The plugins of a profile, by kind."""
@@ -136,7 +108,7 @@ class _Planner:
     def __init__(self, config: KVAtlasConfig, before: Mapping[tuple[str, str], BuiltPlugin]) -> None:
         self._config, self._before = config, before
         self._registry = builtin_registry()
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, Declared] = {}
         self._used: list[ProfilePluginConfig] = []
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
@@ -157,9 +129,9 @@ class _Planner:
                 self._declare(("plugins", number), plugin)
         self._problems += parser_problems(self._config)
         self._notes += unnamed_parsers(self._config)
-        produced = produced_tiers(self._producers(), self._config)
+        produced = produced_tiers(producers_of(self._declared), self._config)
         requests, load, burst = self._requests(), self._load(), self._burst()
-        profile = self._profile(self._context(produced))
+        profile = self._profile(context_of(self._config, self._declared, produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
@@ -225,7 +197,7 @@ class _Planner:
             if decoded is None:
                 return
             params[kind] = decoded
-        self._declared[plugin.known_as] = _Declared(path, plugin, params)
+        self._declared[plugin.known_as] = Declared(path, plugin, params)
         for each in params.values():
             self._notes += [
                 f"plugin {plugin.known_as}: {key} has no effect: {why}" for key, why in ignored(each)
@@ -240,41 +212,6 @@ class _Planner:
             return decoded
         self._problems += [Problem(each.message, (*path, "parameters", *each.path)) for each in decoded]
         return None
-
-    def _producers(self) -> dict[str, PrefixProducer]:
-        """Return plugin name -> the index that its parameters describe."""
-        return {
-            name: producer
-            for name, declared in self._declared.items()
-            for params in declared.params.values()
-            if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
-        }
-
-    def _context(self, produced: ProducedTiers) -> BuildContext:
-        """Return what every plugin may read."""
-        scrape = self._config.metrics_scrape
-        params = [
-            (name, each) for name, declared in self._declared.items() for each in declared.params.values()
-        ]
-        return BuildContext(
-            tuple(tier.name for tier in produced.tiers),
-            produced.sources,
-            namespace=self._config.endpoints.kubernetes.namespace or DEFAULT_NAMESPACE,
-            request_attributes={name: each for name, each in params if isinstance(each, RequestAttribute)},
-            topologies={
-                name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
-            },
-            attributes=(*attribute_names(scrape), *([GPU_UTILIZATION] if scrape.dcgm.enabled else ())),
-            predictor=next(
-                (name for name, each in self._declared.items() if "predictor" in each.params), None
-            ),
-            media=self._media(),
-        )
-
-    def _media(self) -> dict[str, int]:
-        """Return name of a media producer -> items per server."""
-        producers = self._producers().items()
-        return {name: each.n_items for name, each in producers if isinstance(each, MediaProducer)}
 
     def _burst(self) -> BurstProducer | None:
         """Return the first burst producer."""
@@ -385,7 +322,7 @@ class _Planner:
                 f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
             )
 
-    def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
+    def _built(self, plugins: Plugins[T], declared: Declared, context: BuildContext) -> T | None:
         """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""
         blueprint = plugins.get(declared.config.type)
         if blueprint is None:

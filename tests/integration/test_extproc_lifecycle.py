@@ -27,6 +27,7 @@ from support.ext_proc import (
     streamed,
 )
 from support.ext_proc_server import BODY, ROUTE, WaitingRouter, receive, send, serving
+from support.transports import lack_http2
 from support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("each_transport")
@@ -194,7 +195,7 @@ async def test_frequent_pings_of_a_gateway_are_all_answered() -> None:
 
 
 def test_transport_that_is_asked_for_and_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvatlas.api.extproc.server.obstacle", lambda **_: "libnghttp2-14 is missing")
+    lack_http2(monkeypatch, "libnghttp2-14 is missing")
 
     with pytest.raises(ListenError, match=r"extProc\.transport: http2 .*libnghttp2-14.* auto"):
         ExtProcServer(FixedRouter(ROUTE), HealthService(ready=True), transport="http2")

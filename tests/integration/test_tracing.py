@@ -150,6 +150,25 @@ async def test_sampling_is_the_gateways_or_as_configured(
         assert int(sent["traceparent"][-2:], 16) & 1 == is_sampled
 
 
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        pytest.param({}, "kvatlas", id="default"),
+        pytest.param({"OTEL_SERVICE_NAME": "a"}, "a", id="variable"),
+        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "x=y,service.name=b"}, "b", id="attributes"),
+    ],
+)
+async def test_process_is_named_by_the_environment(
+    environment: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)  # the library reads it
+    async with traced(make_route(ADDRESS), environment) as (port, tracing, receiver, _):
+        await exchange(port)
+        await tracing.stop()
+    assert receiver.resources[0]["service.name"] == name
+
+
 async def test_refused_request_has_a_span_with_the_reason() -> None:
     refusal = Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody")
     async with traced(refusal) as (port, tracing, receiver, _):

@@ -64,11 +64,11 @@ USED: Mapping[str, str] = {
     "metrics-data-source": "its `interval` is `metricsScrape.interval`; its other parameters are named in the log",
     "core-metrics-extractor": "its engines are `metricsScrape.engine` and `engines`",
     "model-server-protocol-metrics": "as `core-metrics-extractor`, of which it is the older name",
+    "token-producer": "its `vllm.url` is `model.remoteTokenizer.url`, and its `estimate` is `tokenization.estimate`",
+    "tokenizer": "as `token-producer`, of which it is the older name",
     **dict.fromkeys(
         PARSERS, "reads its paths if `requestHandler.parsers` names it, which needs no entry in `plugins`"
     ),
-    "token-producer": "its `vllm.url` is `model.remoteTokenizer.url`, and its `estimate` is `tokenization.estimate`",
-    "tokenizer": "as `token-producer`, of which it is the older name",
     "utilization-detector": "its thresholds are those of `admission`, if it is the detector in force",
 }
 """Type that becomes a part of the configuration -> what of it is used."""

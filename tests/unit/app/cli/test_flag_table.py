@@ -101,6 +101,11 @@ def test_interval_of_a_plugin_goes_before_the_flags() -> None:
     assert our_command_line(["--refresh-metrics-interval=100ms"]).reference.apply(config) == config
 
 
+@pytest.mark.parametrize("given", [["-v4"], ["-v", "4"], ["-v=4"], ["--v", "4"], ["--v=4"]], ids=" ".join)
+def test_verbosity_is_taken_in_each_of_gos_forms(given: list[str]) -> None:
+    assert our_command_line(given).reference.given == {"v": "4"}
+
+
 def test_flag_without_effect_is_named_with_its_reason() -> None:
     flags = our_command_line(["--enable-pprof=false", "--drain-timeout=1s"]).reference
     assert flags.notes() == ["--enable-pprof has no effect here: profiles are those of Go programs"]

@@ -137,11 +137,25 @@ def test_shown_file_of_the_reference_names_what_has_no_effect_and_what_goes_beyo
     _, shown, _ = run("config", "show", FOLDER / "precise.yaml")
 
     title, _, rest = shown.partition("# without effect:\n")[2].partition("# beyond the reference:\n")
-    assert (
-        "# - plugin token-producer has no effect: kvatlas tokenizes by itself; see model.tokenizer\n" in title
-    )
+    assert "# - plugin single-profile-handler has no effect: kvatlas runs one profile\n" in title
     rules = [line.removeprefix("# - ").partition(":")[0] for line in rest.splitlines()]
     assert rules == ["predictions", "trust credit", "audit credit", "part blocks", "cold requests"]
+
+
+@pytest.mark.parametrize(("auto_tune", "is_named"), [(True, True), (False, False)])
+def test_sizes_of_the_engines_are_beyond_the_reference_until_they_are_switched_off(
+    tmp_path: Path, *, auto_tune: bool, is_named: bool
+) -> None:
+    own = tmp_path / "own.yaml"
+    approximate = {"autoTune": auto_tune, "minBlockSizeTokens": 64}
+    own.write_text(
+        yaml.safe_dump({"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "approximate": approximate})
+    )
+
+    rules = list(beyond_reference(make_plan(load_scheduled(own, FOLDER / "tiered-v1.yaml").config)))
+
+    assert any(rule.startswith("full servers: ") for rule in rules)
+    assert any("off with approximate.autoTune: false" in rule for rule in rules) == is_named
 
 
 @pytest.mark.parametrize(
