@@ -26,7 +26,7 @@ from ..fleet.configured import ConfiguredFleet
 from ..fleet.families import StateCollector
 from ..fleet.kubernetes.cluster import Cluster
 from ..fleet.metrics import FleetMetrics, SnapshotMetrics
-from ..fleet.model_lists import ModelLists
+from ..fleet.model_lists import ModelLists, serving_urls
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
@@ -139,7 +139,7 @@ class App:
         )
         self._observers = Observers(config, self.fleet)
         self._model_lists = ModelLists(
-            self.fleet.serving_urls, lambda: self._picker.policy.requests.answers_models
+            lambda: serving_urls(self.fleet), lambda: self._picker.policy.requests.answers_models
         )
         self._picker = Picker(
             pipeline=self._models,

@@ -51,6 +51,12 @@ def is_source(plugin: PluginConfig) -> bool:
     return plugin.type == CLUSTERS or (plugin.type == SOURCE and bool(plugin.parameters))
 
 
+def interval_of(plugin: PluginConfig) -> Duration | None:
+    """Return the interval that a source sets, None if it sets none or its parameters are wrong."""
+    params = decode(plugin.parameters, DataSourceParams)
+    return None if isinstance(params, list) else params.interval
+
+
 def source_problems(plugin: PluginConfig) -> Iterator[Problem]:
     """Yield the problems of the plugin's parameters; paths are relative to them."""
     params = decode(plugin.parameters, DataSourceParams)

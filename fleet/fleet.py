@@ -266,10 +266,6 @@ class Fleet:
             and ((status := self.scrape_status(endpoint.name)) is None or not status.failing)
         ]
 
-    def serving_urls(self) -> dict[str, str]:
-        """Return the base URL of each endpoint that serves requests, by name."""
-        return {each.name: f"http://{each.address}" for each in self if each.address is not None}
-
     def audited(self, found: Audited, *, now: float) -> None:
         """Record an audited request, and learn tier bounds from it; `now` in monotonic seconds."""
         self.audit.add(found, now=now)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from .endpoint import Endpoint
+
 if TYPE_CHECKING:
     import aiohttp  # its 11 MB are for processes that send requests
 
@@ -58,6 +60,11 @@ _encode = msgspec.json.Encoder().encode
 
 Addresses = Callable[[], Mapping[str, str]]
 """Returns the base URL of each endpoint that serves requests, by name."""
+
+
+def serving_urls(endpoints: Iterable[Endpoint]) -> dict[str, str]:
+    """Return the base URL of each endpoint that serves requests, by name."""
+    return {each.name: f"http://{each.address}" for each in endpoints if each.address is not None}
 
 
 class ModelLists:
