@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.api.errors import ListenError
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.http2.call import OpenCall, Responder
+from kvatlas.api.http2.call import Responder
 from kvatlas.api.http2.context import Limits, Times
 from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.http2.metrics import TransportMetrics
@@ -95,32 +95,6 @@ class Mirror:
         pass
 
 
-class Pauses:
-    """A call that asks for a passage, and pauses before one can begin; see `Call`."""
-
-    def __init__(self, responder: Responder) -> None:
-        self.responder, self.messages = responder, list[bytes]()
-        self.is_asked = asyncio.Event()
-
-    def received(self, message: bytes) -> None:
-        self.messages.append(message)
-        if len(self.messages) == 1:
-            self.responder.pass_messages(self._passage)
-            self.responder.pause_reading()
-
-    def passed(self, report: bytes) -> None:
-        raise AssertionError(report)
-
-    def ended(self) -> None:
-        self.responder.finish(grpc.StatusCode.OK)
-
-    def gone(self) -> None:
-        pass
-
-    def _passage(self) -> None:
-        self.is_asked.set()
-
-
 @asynccontextmanager
 async def listening(
     service: Service | None = None,
@@ -132,11 +106,10 @@ async def listening(
     registry: CollectorRegistry | None = None,
     times: Times = Times(),  # noqa: B008 - it cannot change
     n_threads: int = 2,
-    direct: OpenCall = Mirror,
 ) -> AsyncGenerator[tuple[Http2Listener, int]]:
     listener = Http2Listener(
         "server.extProc",
-        methods={"/test.Direct/Mirror": direct},
+        methods={"/test.Direct/Mirror": Mirror},
         handlers=[(service or Service()).handler()],
         limits=Limits(
             max_message_bytes,
@@ -377,26 +350,3 @@ async def test_second_listener_on_a_port_says_which_setting_to_change() -> None:
         other = Http2Listener("server.extProc", methods={}, limits=Limits(1), account=Intake())
         with pytest.raises(ListenError, match=rf"server\.extProc: cannot listen on 127\.0\.0\.1:{port}"):
             await other.start("127.0.0.1", port)
-
-
-async def test_call_that_pauses_stays_paused_though_it_asked_for_a_passage() -> None:
-    calls: list[Pauses] = []
-
-    def opens(responder: Responder) -> Pauses:
-        calls.append(Pauses(responder))
-        return calls[-1]
-
-    async with listening(direct=opens) as (_, port), channel_to(port) as channel:
-        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
-            "/test.Direct/Mirror"
-        )
-        client = method()
-        await client.write(b"first")
-        await until(lambda: calls and calls[0].is_asked.is_set(), what="the question for a passage")
-        await client.write(b"second")
-        assert (await unary(channel, "Upper", "a")).value == "A"  # on the same connection, after it
-        assert calls[0].messages == [b"first"]
-
-        calls[0].responder.resume_reading()
-        await until(lambda: calls[0].messages == [b"first", b"second"], what="the second message")
-        client.cancel()
