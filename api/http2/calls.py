@@ -59,6 +59,7 @@ class Calls:
         self._calls: dict[int, Call] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._making: dict[int, MakePassage] = {}
+        self._paused: set[int] = set()
         self._loop = asyncio.get_running_loop()
         self._is_flush_due = self._has_turn = False
         self.is_empty = asyncio.Event()
@@ -95,11 +96,13 @@ class Calls:
 
     def pause(self, call: int) -> None:
         """Have no more messages of a call delivered."""
+        self._paused.add(call)
         self._server.pause(call)
         self._flush_soon()
 
     def resume(self, call: int) -> None:
         """Have messages of a call delivered again."""
+        self._paused.discard(call)
         self._server.resume(call)
         self._flush_soon()
 
@@ -168,8 +171,7 @@ class Calls:
         elif kind == _GONE:
             self._drop(number)
         elif kind == _READY:
-            make = self._making.pop(number, None)
-            self._server.pass_messages(number, make() if make is not None else None)
+            self._begin_passage(number)
         elif kind == _DRAINED:
             self._wake(number)
         elif kind == _EMPTY:
@@ -196,6 +198,12 @@ class Calls:
         else:
             self._calls[number] = opens(CallResponder(self, number))
 
+    def _begin_passage(self, number: int) -> None:
+        make = self._making.pop(number, None)
+        self._server.pass_messages(number, make() if make is not None else None)
+        if number in self._paused:  # since it asked; a passage begins with the call reading
+            self._server.pause(number)
+
     def _drop(self, number: int) -> None:
         call = self._calls.pop(number, None)
         self._forget(number)
@@ -203,6 +211,7 @@ class Calls:
             call.gone()
 
     def _forget(self, number: int) -> None:
+        self._paused.discard(number)
         if self._making:
             self._making.pop(number, None)
         if self._waiting:
