@@ -30,7 +30,7 @@ def unknown(tmp_path: Path) -> Path:
     file = tmp_path / "epp.yaml"
     file.write_text(
         "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
-        "plugins: [{type: queue-scorer}, {type: latency-scorer}, {type: openai-parser}]\n"
+        "plugins: [{type: queue-scorer}, {type: moon-scorer}, {type: openai-parser}]\n"
     )
     return file
 
@@ -101,9 +101,9 @@ def test_check_names_an_unknown_plugin_and_may_leave_it_out(unknown: Path) -> No
     status, stdout, _ = run("config", "check", unknown, "--ignore-unknown-plugins")
 
     assert refused[0] == 1
-    assert "line 3, plugins[1].type: found 'latency-scorer', which kvatlas does not have" in refused[2]
+    assert "line 3, plugins[1].type: found 'moon-scorer', which kvatlas does not have" in refused[2]
     assert status == 0
-    assert "plugin latency-scorer is left out: kvatlas does not have its type\n" in stdout
+    assert "plugin moon-scorer is left out: kvatlas does not have its type\n" in stdout
 
 
 @pytest.mark.parametrize("name", ["default", "two-servers", "tiered-v0.4", "tiered-v1", "precise", "sidecar"])
