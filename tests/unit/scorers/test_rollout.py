@@ -100,7 +100,7 @@ def test_endpoint_out_of_scope_gives_a_revision_no_weight(labels: dict[str, str]
     ("mode", "headers", "expected"),
     [
         pytest.param("sum", {"x-revision": "b"}, {"b"}, id="header_in_place_of_the_draw"),
-        pytest.param("sum", {"x-revision": "c"}, set(), id="unknown_revision"),
+        pytest.param("sum", {"x-revision": "c"}, set[str](), id="unknown_revision"),
         pytest.param("sum", {"x-slice": "other"}, {"a"}, id="preference_drops_nothing"),
         pytest.param("disabled", {}, {"a", "b"}, id="no_gating"),
         pytest.param("disabled", {"x-revision": "b"}, {"b"}, id="header_without_gating"),
