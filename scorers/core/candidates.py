@@ -359,6 +359,7 @@ class Candidates:
             self.trust,
             self.prefix,
             adapters=self._adapters,
+            attributes=self.attributes,
             rows=self.rows,
             predictions=predictions,
         )
