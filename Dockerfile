@@ -13,7 +13,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/kvatlas \
-    && /opt/kvatlas/bin/pip install --no-cache-dir --constraint constraints.txt . \
+    && /opt/kvatlas/bin/pip install --no-cache-dir --constraint constraints.txt '.[otlp-http]' \
     && /opt/kvatlas/bin/python -c "import kvatlas.events._native, kvatlas.indexer._native, kvatlas.scorers._native, kvatlas.api.http2._native, kvatlas.api.extproc._native, kvatlas.tokenization.encoding._native"
 
 FROM python:${PYTHON}

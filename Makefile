@@ -28,7 +28,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: compatibility hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -39,7 +39,7 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $
 	@scripts/venv.sh $(VENV)
 	@echo "kvatlas: installing into $(VENV), about a minute"
 	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade numpy pip setuptools
-	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo,plots,transformers,tune]' --group dev
+	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo,otlp-http,plots,transformers,tune]' --group dev
 	@touch $@
 
 setup: $(INSTALLED) ## Make .venv with kvatlas and its tools (the other targets do it themselves)
@@ -106,10 +106,12 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 	PYTHONPATH=build/sanitize/lib ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		$(BIN)/pytest tests/contract tests/unit/events tests/integration/test_inboxes.py tests/unit/indexer tests/unit/api/http2 \
+			tests/integration/test_http2_traffic.py tests/integration/test_http2_handshakes.py \
 			tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
 
 NATIVE_THREAD_TESTS := tests/unit/test_native_threads.py tests/unit/indexer/test_native_index.py \
-	tests/unit/tokenization/encoding/test_segment_encoder.py tests/unit/tokenization/encoding/test_segment_cache.py
+	tests/unit/tokenization/encoding/test_segment_encoder.py tests/unit/tokenization/encoding/test_segment_cache.py \
+	tests/integration/test_http2_traffic.py
 
 # The interpreter and its libraries are not compiled for it, so locks alone show it their order: the lock of the interpreter
 # is one. Reports name races inside of the native parts only.
@@ -130,6 +132,9 @@ wheel: $(INSTALLED) ## dist/*.whl
 
 schema: $(INSTALLED) ## configs/schema.json from the configuration's types
 	$(BIN)/kvatlas config schema > configs/schema.json
+
+compatibility: $(INSTALLED) ## docs/reference-compatibility.md from the code
+	cd tests && ../$(BIN)/python -m support.compatibility
 
 proto: $(INSTALLED) ## Python code and types from the .proto files
 	@$(BIN)/python -m venv --clear $(PROTO_VENV)

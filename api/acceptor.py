@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from .accepting import Accepting
 from .errors import ListenError
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 """Connections that wait in the kernel."""
-
-ACCEPTS_PER_TURN = 32
-"""Connections accepted before others are served: 4 ms. asyncio's own server would accept as many as the backlog."""
-
-RETRY_S = 0.2
-"""Pause after which connections are accepted again if the process had no descriptor left."""
-
-_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class OpenConnection(Protocol):
@@ -101,27 +92,19 @@ class Acceptor:
         make_protocol: Callable[[Opened], asyncio.Protocol],
         on_refused: Callable[[str], None],
     ) -> None:
-        self._listening, self._limits, self._tls = listening, limits, tls
+        self._limits, self._tls = limits, tls
         self._make_protocol, self._on_refused = make_protocol, on_refused
         self._places: dict[_Place, None] = {}
         """In the order in which they were accepted."""
         self._opening: set[asyncio.Task[None]] = set()
-        self._retry: asyncio.TimerHandle | None = None
-        self._spare: int | None = None
         self._loop = asyncio.get_running_loop()
-        listening.setblocking(False)
-        self._keep_spare()
-        self._loop.add_reader(listening, self._accept)
+        self._accepting = Accepting(
+            listening, on_accepted=self._accepted, on_shortage=lambda: self._make_room("no_descriptor")
+        )
 
     def close(self) -> None:
         """Accept no more connections, and end the handshakes; nothing if that was done before."""
-        if self._listening.fileno() < 0:
-            return
-        self._loop.remove_reader(self._listening)
-        if self._retry is not None:
-            self._retry.cancel()
-        self._listening.close()
-        self._drop_spare()
+        self._accepting.close()
         for place in list(self._places):
             if place.connection is None:
                 self._end(place)
@@ -130,49 +113,15 @@ class Acceptor:
         """Wait until the handshakes have ended."""
         await asyncio.gather(*self._opening, return_exceptions=True)
 
-    def _accept(self) -> None:
-        self._keep_spare()
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                accepted, _ = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _NO_DESCRIPTOR:
-                    raise
-                if self._spare is None:
-                    self._pause()
-                    return
-                self._drop_spare()
-                continue
-            if len(self._places) >= self._limits.max_connections and not self._make_room(
-                "too_many_connections"
-            ):
-                accepted.close()
-                continue
-            accepted.setblocking(False)
-            place = _Place(accepted)
-            self._places[place] = None
-            place.task = self._loop.create_task(self._open(place))
-            self._opening.add(place.task)
-            place.task.add_done_callback(self._opening.discard)
-
-    def _keep_spare(self) -> None:
-        """Keep one descriptor back, so that others who take all of them leave one for a probe."""
-        if self._spare is None:
-            with contextlib.suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _drop_spare(self) -> None:
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
-
-    def _pause(self) -> None:
-        """Stop accepting until a descriptor may be free; the connection that waited longest gives up its own."""
-        self._make_room("no_descriptor")
-        self._loop.remove_reader(self._listening)
-        self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listening, self._accept)
+    def _accepted(self, accepted: socket.socket) -> None:
+        if len(self._places) >= self._limits.max_connections and not self._make_room("too_many_connections"):
+            accepted.close()
+            return
+        place = _Place(accepted)
+        self._places[place] = None
+        place.task = self._loop.create_task(self._open(place))
+        self._opening.add(place.task)
+        place.task.add_done_callback(self._opening.discard)
 
     def _make_room(self, reason: str) -> bool:
         """Close the connection that has waited longest; returns whether there is one."""

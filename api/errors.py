@@ -5,6 +5,7 @@ KVAtlasError
     ├── AuthError     the token that callers must send cannot be read
     ├── ListenError   an address cannot be listened on
     ├── TlsError      the certificate of a listener cannot be used
+    ├── TracingError  spans cannot be sent as the environment says
     └── ExtProcError  an ext-proc stream breaks the protocol
 """
 
@@ -34,6 +35,10 @@ class ListenError(ApiError):
 
 class TlsError(ApiError):
     """The certificate of a listener cannot be used."""
+
+
+class TracingError(ApiError):
+    """Spans cannot be sent as the environment says."""
 
 
 class ExtProcError(ApiError):
@@ -71,6 +76,20 @@ _STATUS: Mapping[RefusalCode, Status] = {
 def status_of(code: RefusalCode) -> Status:
     """Return the HTTP and gRPC status of a refusal."""
     return _STATUS[code]
+
+
+_HTTP_OF_GRPC: Mapping[int, int] = {
+    1: 499, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501, 14: 503, 16: 401,
+}  # fmt: skip
+
+
+def http_status(grpc_status: str) -> int:
+    """Return the HTTP status that stands for the header `grpc-status`; 500 for one that has no other."""
+    if grpc_status == "0":
+        return 200
+    return (
+        _HTTP_OF_GRPC.get(int(grpc_status), 500) if grpc_status.isascii() and grpc_status.isdigit() else 500
+    )
 
 
 def refusal_text(refusal: Refusal) -> str:

@@ -10,19 +10,23 @@ import random
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from ..api.extproc.health import HealthService
 from ..api.rest.process import ProcessState
+from ..api.tracing.counts import SpanCounts, span_families
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
+from ..configs.tracing import TracingConfig
 from ..events.tasks import keep
 from ..fleet.audit_metrics import audit_families
 from ..fleet.configured import ConfiguredFleet
 from ..fleet.families import StateCollector
 from ..fleet.kubernetes.cluster import Cluster
 from ..fleet.metrics import FleetMetrics, SnapshotMetrics
+from ..fleet.model_lists import ModelLists, serving_urls
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
@@ -47,10 +51,10 @@ from .tokenization_metrics import tokenization_families
 from .watchdog import LoopMetrics, Watchdog
 from .workers.workers import Workers
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ..api.tracing.tracing import Tracing
 
-DRAIN_S = 30.0
-"""Longest wait for requests in flight when the process stops."""
+log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = 10_000, 5, 200
 """Objects made since the last collection of the youngest generation, and collections of each before those of the next.
@@ -74,6 +78,7 @@ class App:
         TlsError: the certificate cannot be used.
         AuthError: the file with the bearer token cannot be used.
         RecorderError: the recorder's secret cannot be used.
+        TracingError: spans cannot be sent as the environment says.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class App:
         self.ports: dict[str, int] = {}
         """Ports of the listeners by configuration key; a listener that is off is absent."""
         self._notice_s = config.server.drain_notice
+        self._drain_s = config.server.drain_timeout
         self._configured = ConfiguredFleet(
             config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
         )
@@ -132,6 +138,9 @@ class App:
             self.fleet, self._cluster, self._health, self._registry, self._task_failures
         )
         self._observers = Observers(config, self.fleet)
+        self._model_lists = ModelLists(
+            lambda: serving_urls(self.fleet), lambda: self._picker.policy.requests.answers_models
+        )
         self._picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,
@@ -146,10 +155,13 @@ class App:
                 n_fallbacks=config.ext_proc.fallback_endpoints,
                 rules=self._cluster.rewrites,
                 endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
+                models=self._model_lists,
             ),
             reader=self._models.reader,
         )
         self._feedback = Feedback(self._picker)
+        self._span_counts = SpanCounts()
+        self._tracing = _tracing(config.tracing, self._span_counts)
         self._listeners = Listeners(
             self.live,
             picker=self._picker,
@@ -160,6 +172,7 @@ class App:
             state=ProcessState(self._readiness.why_not, self._cluster),
             registry=self._registry,
             workers=workers,
+            tracing=self._tracing.traced(self._picker) if self._tracing is not None else None,
         )
         self._show_state()
         self._reload = asyncio.Event()
@@ -192,16 +205,18 @@ class App:
             keep(lambda: sweep(self.fleet), "sweep"),
             *self._configuration_tasks(),
             keep(self._models.watch, "tokenizer files", needed=False),
+            keep(self._model_lists.follow, "model lists", needed=False),
         ]
 
-    async def stop(self, *, grace_s: float = DRAIN_S) -> None:
+    async def stop(self, *, grace_s: float | None = None) -> None:
         """Drain and stop: report not ready, wait for requests in flight, then stop every part.
 
         A leader hands over first, so that one replica is always ready. Requests that come before gateways notice are served.
 
         Args:
-            grace_s: longest wait for requests in flight.
+            grace_s: longest wait for requests in flight; None: `server.drainTimeout`.
         """
+        grace_s = self._drain_s if grace_s is None else grace_s
         if grace_s:
             await self._cluster.hand_over(notice_s=self._notice_s)
         self._readiness.drain()
@@ -217,6 +232,8 @@ class App:
         await self._listeners.stop()
         await self._configured.stop()
         await self._models.stop()
+        if self._tracing is not None:
+            await self._tracing.stop()
 
     async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> int:
         """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files.
@@ -236,7 +253,7 @@ class App:
             for number in ends:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_DFL)
-            log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
+            log.info("stopping: finishing requests in flight, at most %.0f s", self._drain_s)
             await self.stop()
         log.info("stopped")
         return self._status
@@ -264,6 +281,7 @@ class App:
             self._cluster.families,
             self._observers.families,
             self._listeners.families,
+            lambda: span_families(self._span_counts),
         ):
             self._registry.register(StateCollector(families))
 
@@ -288,7 +306,7 @@ class App:
         """See `live.Switch`."""
         self._configured.bring_to(plan.config)
         self._picker.use(_policy(plan, generation, self._cluster.priorities))
-        self._cluster.configure(plan.config.events)
+        self._cluster.configure(plan.config.events, plan.config.metrics_scrape)
 
     async def _settle(self) -> None:
         await self._configured.settle()
@@ -309,7 +327,17 @@ def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
     return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
 
 
+def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:
+    """Return what sends spans, None if no receiver is named: then its library is not loaded."""
+    receiver = config.receiver(os.environ)
+    if not receiver:
+        return None
+    from ..api.tracing.tracing import Tracing  # noqa: PLC0415 - 7 MB and 0.1 s
+
+    return Tracing(config, os.environ, receiver, counts)
+
+
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
     idle_interval_s = plan.config.metrics_scrape.idle_interval_s
     admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
-    return Policy(generation, plan.profile, admission)
+    return Policy(generation, plan.profile, admission, plan.requests, plan.load, plan.burst)

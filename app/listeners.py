@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import resource
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -13,7 +16,7 @@ from starlette.types import ASGIApp
 
 from ..api.acceptor import ConnectionLimits
 from ..api.descriptors import PER_RANK, process_budget
-from ..api.extproc.configured import make_ext_proc
+from ..api.extproc.configured import make_ext_proc, thread_count
 from ..api.extproc.health import HealthService
 from ..api.extproc.server import health_listener
 from ..api.extproc.stream import StreamReports
@@ -30,10 +33,10 @@ from ..api.rest.process import ProcessState
 from ..api.rest.protocol import AtOnce, leave
 from ..api.rest.reviewed import MetricsReviews
 from ..api.services.configured import make_services
-from ..api.tls.certificates import make_certificates
+from ..api.tls.certificates import make_certificates, make_metrics_certificates
 from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
-from ..api.tls.mismatches import Mismatches
+from ..api.tls.mismatches import Mismatches, OnMismatch
 from ..configs.address import HostPort
 from ..configs.listeners import RestConfig, ServerConfig
 from ..configs.schema import KVAtlasConfig
@@ -43,6 +46,9 @@ from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
 from .workers.workers import Workers
+
+if TYPE_CHECKING:
+    from ..api.tracing.router import TracedRouter
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +65,7 @@ class Listeners:
         health: readiness of the process.
         registry: metrics of the whole process.
         workers: the other workers, whose answers REST includes; None if there are none.
+        tracing: routes by the picker and writes spans of the requests of gateways; None if there are no spans.
 
     Raises:
         TlsError: the certificate cannot be used.
@@ -78,6 +85,7 @@ class Listeners:
         state: ProcessState,
         registry: CollectorRegistry,
         workers: Workers | None,
+        tracing: TracedRouter | None = None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._budget = process_budget(live.in_force)
@@ -88,22 +96,26 @@ class Listeners:
         transport_metrics = TransportMetrics(registry)
         self._ext_proc = make_ext_proc(
             ext_proc,
-            picker,
+            picker if tracing is None else tracing,
             health,
             registry,
             services=make_services(picker),
             certificates=self._certificates,
             max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
+            n_threads=thread_count(ext_proc.threads, n_processes=server.workers),
             transport_metrics=transport_metrics,
-            reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
+            reports=StreamReports(
+                on_begun=feedback.begun,
+                on_complete=feedback.ended if tracing is None else tracing.completed(feedback.ended),
+            ),
             on_mismatch=self._mismatches.at("server.extProc"),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
                 "ext-proc runs on grpc.aio, at several times the cost of http2 and without its limits for hostile peers: "
-                "libnghttp2.so.14 (Debian: libnghttp2-14) or the part of kvatlas that is built with a C++20 compiler is "
-                "missing: %s",
-                obstacle(),
+                "libnghttp2.so.14 (Debian: libnghttp2-14), for TLS libssl.so.3 (Debian: libssl3 or libssl3t64), or the part "
+                "of kvatlas that is built with a C++20 compiler is missing: %s",
+                obstacle(with_tls=self._certificates is not None),
             )
         _warn_of_old_library(self._ext_proc.transport)
         self._health = health_listener(health, self._ext_proc.transport, transport_metrics)
@@ -130,9 +142,14 @@ class Listeners:
             state=state,
             reviews=self._reviews,
         )
-        self._rest = self._http_listener("server.rest", rest.asgi, live.in_force, rest_metrics, rest.at_once)
+        tls = partial(http_context, server.tls, self._certificates)
+        self._rest = self._http_listener(
+            "server.rest", rest.asgi, live.in_force, rest_metrics, tls, rest.at_once
+        )
+        if (own := make_metrics_certificates(server)) is not None:
+            tls = partial(http_context, own.config, own)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
-        self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics)
+        self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics, tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -178,15 +195,15 @@ class Listeners:
         app: ASGIApp,
         config: KVAtlasConfig,
         metrics: RestMetrics,
+        tls: Callable[[OnMismatch], ssl.SSLContext | None],
         at_once: AtOnce = leave,
     ) -> HttpListener:
         on_mismatch = self._mismatches.at(setting)
-        tls = http_context(config.server.tls, self._certificates, on_mismatch)
         n_connections = self._budget.connections.get(setting, config.rest.max_connections)
         return HttpListener(
             setting,
             app,
-            tls,
+            tls(on_mismatch),
             on_mismatch=on_mismatch,
             limits=ConnectionLimits(n_connections, config.rest.request_timeout),
             on_refused=metrics.connection_refused,

@@ -21,6 +21,7 @@ MODULES = {
     "resident": "index.resident",
     "dashboard": "api.dashboard",
     "soak": "api.soak",
+    "chunk-soak": "api.chunk_soak",
 }
 """Name -> module. One is imported only when it is wanted, so that a measured process holds nothing of the others."""
 

@@ -17,9 +17,9 @@ from .address import (
 )
 from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
-from .engines import AUTO, ENGINES, Selector
+from .engines import AUTO, ENGINES, MAX_ATTRIBUTES, Selector, attribute_names
 from .errors import KeyPath, Problem, path_text
-from .listeners import ExtProcConfig, RestConfig, ServerConfig, TlsConfig
+from .listeners import ExtProcConfig, MetricsTlsConfig, RestConfig, ServerConfig, TlsConfig
 from .networks import parse_network
 from .schema import (
     EndpointsConfig,
@@ -36,6 +36,7 @@ from .schema import (
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
 from .secrets import masked_message
+from .tracing import TracingConfig
 from .words import nearest
 
 MIN_WORKER_TIMEOUT_S = 1.0
@@ -62,6 +63,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_scrape_problems(config.metrics_scrape),
         *_engine_problems(config.metrics_scrape),
         *_snapshot_problems(config.snapshot),
+        *_tracing_problems(config.tracing),
     ]
 
 
@@ -165,6 +167,7 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
         message = f"found {server.worker_timeout}, expected at least {MIN_WORKER_TIMEOUT_S:g}s"
         yield Problem(f"{message}; a busy worker would be killed", ("server", "workerTimeout"))
     yield from _tls_problems(server.tls)
+    yield from _pair_problems(("server", "metricsTls"), server.metrics_tls)
     if server.auth.protect_reads and not server.auth.bearer_token_file:
         message = "found none together with protectReads, expected the file with the token"
         yield Problem(message, ("server", "auth", "bearerTokenFile"))
@@ -197,12 +200,18 @@ def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -
 
 def _tls_problems(tls: TlsConfig) -> Iterator[Problem]:
     path: KeyPath = ("server", "tls")
-    if bool(tls.cert_file) != bool(tls.key_file):
-        missing = "certFile" if tls.key_file else "keyFile"
-        yield Problem("found none, expected the file that belongs to the other", (*path, missing))
+    yield from _pair_problems(path, tls)
     if tls.self_signed is True and tls.cert_file:
         yield Problem("found true together with certFile; keep one of the two", (*path, "selfSigned"))
     if tls.client_ca_file and not tls.cert_file and tls.self_signed is not True:
+        yield Problem("found a file without certFile, which switches TLS on", (*path, "clientCaFile"))
+
+
+def _pair_problems(path: KeyPath, tls: TlsConfig | MetricsTlsConfig) -> Iterator[Problem]:
+    if bool(tls.cert_file) != bool(tls.key_file):
+        missing = "certFile" if tls.key_file else "keyFile"
+        yield Problem("found none, expected the file that belongs to the other", (*path, missing))
+    if isinstance(tls, MetricsTlsConfig) and tls.client_ca_file and not tls.cert_file:
         yield Problem("found a file without certFile, which switches TLS on", (*path, "clientCaFile"))
 
 
@@ -335,18 +344,15 @@ def weight_problems(base: KeyPath, weights: WeightsConfig) -> Iterator[Problem]:
 
 
 def _scrape_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
+    idle, base = scrape.idle_interval, "metricsScrape"
     if scrape.stale_after <= scrape.interval:
         message = f"found {scrape.stale_after}, expected more than the interval of {scrape.interval}"
-        yield Problem(
-            f"{message}; every load would be stale before the next scrape", ("metricsScrape", "staleAfter")
-        )
-    elif scrape.idle_interval is not None and not (
-        scrape.interval <= scrape.idle_interval < scrape.stale_after
-    ):
+        yield Problem(f"{message}; every load would be stale before the next scrape", (base, "staleAfter"))
+    elif idle is not None and not scrape.interval <= idle < scrape.stale_after:
         message = (
             f"expected from the interval of {scrape.interval} to less than staleAfter of {scrape.stale_after}"
         )
-        yield Problem(f"found {scrape.idle_interval}, {message}", ("metricsScrape", "idleInterval"))
+        yield Problem(f"found {idle}, {message}", (base, "idleInterval"))
 
 
 def _engine_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
@@ -358,15 +364,24 @@ def _engine_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
         if not engine.waiting and (engine.waiting == "" or name not in ENGINES):
             yield Problem("missing, expected the series of queued requests", (*base, name, "waiting"))
         for field in msgspec.structs.fields(EngineConfig):
-            text: str | None = getattr(engine, field.name)
-            if text and not field.name.endswith("_label"):
+            text: str | dict[str, str] | None = getattr(engine, field.name)
+            if isinstance(text, str) and text and not field.name.endswith("_label"):
                 yield from _malformed((*base, name, field.encode_name), text, Selector.parse)
+        for attribute, text in engine.attributes.items():
+            yield from _malformed((*base, name, "attributes", attribute), text, Selector.parse)
+    if (n := len(attribute_names(scrape))) > MAX_ATTRIBUTES:
+        yield Problem(f"found {n} attributes, expected at most {MAX_ATTRIBUTES}", base)
 
 
 def _snapshot_problems(snapshot: SnapshotConfig) -> Iterator[Problem]:
     if snapshot.max_age <= snapshot.interval:
         message = f"found {snapshot.max_age}, expected more than the interval of {snapshot.interval}"
         yield Problem(f"{message}; the last snapshot could always be too old", ("snapshot", "maxAge"))
+
+
+def _tracing_problems(tracing: TracingConfig) -> Iterator[Problem]:
+    if tracing.endpoint:
+        yield from _malformed(("tracing", "endpoint"), tracing.endpoint, check_base_url)
 
 
 def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iterator[Problem]:

@@ -1,82 +1,93 @@
-"""Translation of the `metrics-data-source` plugin of the reference picker into `metricsScrape`."""
+"""Translation of the plugins of the reference picker that scrape endpoints into `metricsScrape`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from .decode import decode
 from .errors import Problem
+from .multicluster import METRICS_SOURCE as CLUSTERS
 from .schema import PluginConfig
+from .scraping import MetricsScrapeConfig, ScrapeTlsConfig
 from .section import Section
 from .units import Duration
 
 SOURCE = "metrics-data-source"
-"""Type of the plugin."""
+"""Type of the plugin for servers."""
 
 MIN_INTERVAL_S = 0.05
 """Shortest interval; the reference raises a shorter one to it."""
 
 
 class DataSourceParams(Section, frozen=True):
-    """Parameters of the plugin."""
+    """Parameters of both plugins."""
 
     interval: Duration | None = None
     """As `metricsScrape.interval`."""
-    scheme: Literal["http", "https"] = "http"
-    """No effect: an endpoint's `metrics` is a complete URL."""
+    scheme: Literal["http", "https", ""] = ""
+    """As `metricsScrape.scheme`; default http for servers, https for clusters."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """As `metricsScrape.port`; 0 for the one that serves requests."""
     path: str = "/metrics"
-    """No effect, as `scheme`."""
-    insecure_skip_verify: bool = True
-    """No effect: certificates are verified with the trust store of the system."""
+    """As `metricsScrape.page`."""
+    insecure_skip_verify: bool | None = None
+    """As `metricsScrape.tls.verify` turned round; default true for servers, false for clusters."""
     ca_cert_path: str = ""
-    """No effect."""
+    """As `metricsScrape.tls.caFile`."""
     client_cert_path: str = ""
-    """No effect."""
+    """As `metricsScrape.tls.certFile`."""
     client_key_path: str = ""
-    """No effect."""
-
-    @property
-    def without_effect(self) -> list[str]:
-        """Return the keys whose values would change scraping but are not supported."""
-        asked = {
-            "scheme": self.scheme != "http",
-            "path": self.path not in ("/metrics", "metrics", ""),
-            "caCertPath": self.ca_cert_path,
-            "clientCertPath": self.client_cert_path,
-            "clientKeyPath": self.client_key_path,
-        }
-        return [key for key, is_asked in asked.items() if is_asked]
+    """As `metricsScrape.tls.keyFile`."""
+    families: tuple[str, ...] = ()
+    """No effect: kvatlas reads only the series that it needs."""
 
 
 def is_source(plugin: PluginConfig) -> bool:
     """Return whether the plugin configures scraping."""
-    return plugin.type == SOURCE and bool(plugin.parameters)
-
-
-def source_problems(plugin: PluginConfig) -> list[Problem]:
-    """Return the problems of the plugin's parameters; paths are relative to them."""
-    params = decode(plugin.parameters, DataSourceParams)
-    return params if isinstance(params, list) else []
+    return plugin.type == CLUSTERS or (plugin.type == SOURCE and bool(plugin.parameters))
 
 
 def interval_of(plugin: PluginConfig) -> Duration | None:
-    """Return the scrape interval of a plugin without problems, None if it has none."""
-    interval = _params(plugin).interval
-    return Duration(max(MIN_INTERVAL_S, interval)) if interval is not None else None
+    """Return the interval that a source sets, None if it sets none or its parameters are wrong."""
+    params = decode(plugin.parameters, DataSourceParams)
+    return None if isinstance(params, list) else params.interval
 
 
-def source_notes(plugin: PluginConfig) -> Iterator[str]:
-    """Yield one line about the parameters of a valid plugin that have no effect."""
-    keys = _params(plugin).without_effect
-    if keys:
-        yield (
-            f"plugin {plugin.known_as}: {', '.join(keys)} without effect; endpoints are scraped at "
-            "http://ADDRESS/metrics, or at the URL that an endpoint's `metrics` names"
-        )
+def source_problems(plugin: PluginConfig) -> Iterator[Problem]:
+    """Yield the problems of the plugin's parameters; paths are relative to them."""
+    params = decode(plugin.parameters, DataSourceParams)
+    if isinstance(params, list):
+        yield from params
+    elif bool(params.client_cert_path) != bool(params.client_key_path):
+        missing = "clientKeyPath" if params.client_cert_path else "clientCertPath"
+        yield Problem("missing, expected both clientCertPath and clientKeyPath", (missing,))
 
 
-def _params(plugin: PluginConfig) -> DataSourceParams:
+def with_source(scrape: MetricsScrapeConfig, plugin: PluginConfig) -> MetricsScrapeConfig:
+    """Return the settings with those of a source without problems."""
     params = decode(plugin.parameters, DataSourceParams)
     assert not isinstance(params, list), "checked before"  # noqa: S101
-    return params
+    are_clusters = plugin.type == CLUSTERS
+    scheme = params.scheme or ("https" if are_clusters else "http")
+    skips = params.insecure_skip_verify
+    tls = ScrapeTlsConfig(
+        verify=are_clusters if skips is None else not skips,
+        ca_file=params.ca_cert_path,
+        cert_file=params.client_cert_path,
+        key_file=params.client_key_path,
+    )
+    interval = scrape.interval
+    if params.interval is not None:
+        interval = Duration(max(MIN_INTERVAL_S, params.interval))
+    return msgspec.structs.replace(
+        scrape,
+        interval=interval,
+        scheme=scheme,
+        port=params.port or None,
+        page=params.path or "/metrics",
+        tls=tls if scheme == "https" else scrape.tls,  # endpoints may give https URLs themselves
+    )

@@ -34,6 +34,8 @@ def _check(value: object, wanted: object, info: inspect.Type, path: KeyPath, pro
     match info, value:
         case inspect.StructType(), dict():
             _check_struct(cast("Mapping[object, object]", value), info, path, problems)
+        case inspect.UnionType(), dict() if (struct := _only_struct(info)) is not None:
+            _check_struct(cast("Mapping[object, object]", value), struct, path, problems)
         case inspect.VarTupleType(), list():
             entries = cast("Sequence[object]", value)
             if not (info.min_length or 0) <= len(entries) <= (info.max_length or len(entries)):
@@ -46,6 +48,13 @@ def _check(value: object, wanted: object, info: inspect.Type, path: KeyPath, pro
                 _check(entry, _argument(wanted, 1), info.value_type, (*path, str(key)), problems)
         case _:
             _check_leaf(value, wanted, info, path, problems)
+
+
+def _only_struct(info: inspect.UnionType) -> inspect.StructType | None:
+    """Return the type that a mapping must have, None if the union has none or more than one."""
+    structs = [each for each in info.types if isinstance(each, inspect.StructType)]
+    others = any(isinstance(each, inspect.DictType) for each in info.types)
+    return structs[0] if len(structs) == 1 and not others else None
 
 
 def _argument(annotation: object, position: int) -> object:

@@ -12,12 +12,17 @@ from msgspec.structs import replace as replace_fields
 
 from .checks import endpoint_problems
 from .decode import decode
+from .endpoints import DEFAULT_SCRAPE
 from .errors import ConfigError, KeyPath, Problem
 from .reading import read_document
 from .schema import EventsConfig, KVAtlasConfig, StaticEndpoint
+from .scraping import MetricsScrapeConfig
 from .section import Port, Section
 
 DEFAULT_NAMESPACE = "default"
+
+METRICS_ADDRESS, METRICS_PORT = "metricsAddress", "metricsPort"
+"""Labels of an endpoint that is a cluster, with the address and port of its picker's metrics."""
 
 
 class _OwnFile(Section, frozen=True):
@@ -42,13 +47,17 @@ class ListedEndpoint(Section, frozen=True):
     labels: dict[str, str] = {}
     """Labels, with any names."""
 
-    def static(self) -> StaticEndpoint:
+    def static(self, scrape: MetricsScrapeConfig) -> StaticEndpoint:
         """Return the same server as an entry of `endpoints.static`."""
         is_default = self.namespace in ("", DEFAULT_NAMESPACE)
+        place = self.metrics_host
+        if METRICS_ADDRESS in self.labels or METRICS_PORT in self.labels:
+            host = _host(self.labels.get(METRICS_ADDRESS, self.address))
+            place = f"{host}:{self.labels.get(METRICS_PORT, self.port)}"
         return StaticEndpoint(
             name=self.name if is_default else f"{self.namespace}/{self.name}",
             address=f"{_host(self.address)}:{self.port}",
-            metrics=f"http://{self.metrics_host}/metrics" if self.metrics_host else None,
+            metrics=scrape.url_at(place) if place else None,
             labels=self.labels,
         )
 
@@ -68,11 +77,13 @@ def with_listed_endpoints(config: KVAtlasConfig) -> KVAtlasConfig:
     endpoints = config.endpoints
     if not endpoints.file:
         return config
-    listed = read_endpoints(endpoints.file, config.events)
+    listed = read_endpoints(endpoints.file, config.events, config.metrics_scrape)
     return replace_fields(config, endpoints=replace_fields(endpoints, static=listed))
 
 
-def read_endpoints(path: str | Path, events: EventsConfig) -> tuple[StaticEndpoint, ...]:
+def read_endpoints(
+    path: str | Path, events: EventsConfig, scrape: MetricsScrapeConfig = DEFAULT_SCRAPE
+) -> tuple[StaticEndpoint, ...]:
     """Read the endpoints in the file `path`.
 
     Raises:
@@ -81,7 +92,7 @@ def read_endpoints(path: str | Path, events: EventsConfig) -> tuple[StaticEndpoi
     document = read_document(path)
     is_own = isinstance(document.data, list)
     base: KeyPath = () if is_own else ("endpoints",)
-    endpoints = _own(document.data) if is_own else _reference(document.data)
+    endpoints = _own(document.data) if is_own else _reference(document.data, scrape)
     problems = endpoints if isinstance(endpoints, list) else list(endpoint_problems(base, endpoints, events))
     if isinstance(endpoints, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
@@ -96,9 +107,9 @@ def _own(data: object) -> tuple[StaticEndpoint, ...] | list[Problem]:
     return decoded.endpoints
 
 
-def _reference(data: object) -> tuple[StaticEndpoint, ...] | list[Problem]:
+def _reference(data: object, scrape: MetricsScrapeConfig) -> tuple[StaticEndpoint, ...] | list[Problem]:
     decoded = decode(data, _ReferenceFile)
-    return decoded if isinstance(decoded, list) else tuple(each.static() for each in decoded.endpoints)
+    return decoded if isinstance(decoded, list) else tuple(each.static(scrape) for each in decoded.endpoints)
 
 
 def _host(text: str) -> str:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from .address import HostPort, ZmqAddress
 from .schema import EventsConfig, StaticEndpoint
+from .scraping import MetricsScrapeConfig
+
+DEFAULT_SCRAPE = MetricsScrapeConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,19 @@ class EndpointAddresses:
         metrics: Prometheus URL of all ranks together, None if not scraped.
         ranks: one entry per data-parallel rank, in order.
         connects_to_us: whether its publishers connect to a local socket (`events.mode: bind`), identified by topic.
+        node: host of the machine that it runs on, IPv6 in brackets; None if it is unknown.
     """
 
     serving: HostPort | None
     metrics: str | None
     ranks: tuple[RankAddresses, ...]
     connects_to_us: bool = False
+    node: str | None = None
 
 
-def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> EndpointAddresses:
+def endpoint_addresses(
+    endpoint: StaticEndpoint, events: EventsConfig, scrape: MetricsScrapeConfig = DEFAULT_SCRAPE
+) -> EndpointAddresses:
     """Return the endpoint's addresses; missing ones are derived from its host and the ports of `events`.
 
     Rank r adds r to the port of both sockets; with `events.mode: bind` every rank publishes to `events.bind`. An empty
@@ -55,7 +62,9 @@ def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> Endpoi
         serving,
         publisher=publisher,
         replay=_address(endpoint.replay, serving.host, events.replay_port) if publisher else None,
-        metrics=f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics or None,
+        metrics=scrape.url_of(serving.url_host, serving.port)
+        if endpoint.metrics is None
+        else endpoint.metrics or None,
         n_ranks=endpoint.data_parallel_size,
         events=events,
     )
@@ -69,6 +78,7 @@ def addresses_of_ranks(
     metrics: str | None,
     n_ranks: int,
     events: EventsConfig,
+    node: str | None = None,
 ) -> EndpointAddresses:
     """Return the addresses of an endpoint with `n_ranks` data-parallel ranks.
 
@@ -79,6 +89,7 @@ def addresses_of_ranks(
         metrics: URL of its metrics; None if they are not scraped.
         n_ranks: rank r adds r to the port of both sockets.
         events: with mode `bind` every rank publishes to our own address.
+        node: see `EndpointAddresses`.
     Raises:
         ValueError: a rank's port would pass 65535.
     """
@@ -91,7 +102,7 @@ def addresses_of_ranks(
         for rank in range(n_ranks)
     )
     return EndpointAddresses(
-        serving=serving, metrics=metrics, ranks=ranks, connects_to_us=events.mode == "bind"
+        serving=serving, metrics=metrics, ranks=ranks, connects_to_us=events.mode == "bind", node=node
     )
 
 

@@ -14,6 +14,9 @@ AUTO = "auto"
 TYPE_LABELS = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
 """Labels of an endpoint that name its engine, newer first. Source: llm-d-router, core-metrics-extractor."""
 
+MAX_ATTRIBUTES = 64
+"""Most attributes of endpoints, which every decision copies."""
+
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=("?)([^",{}]+)\2')
 
@@ -63,6 +66,9 @@ class EngineSeries:
         process_start: gauge of the start time of the process, in wall-clock seconds.
         lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
             its update.
+        attributes: attribute of endpoints and its series, for series that only plugins read.
+        lora_loaded: series with a sample of 1 for each loaded LoRA adapter, which the labels `adapter_name` and `level` (gpu
+            or cpu) name.
     """
 
     waiting: tuple[Selector, ...]
@@ -76,6 +82,8 @@ class EngineSeries:
     offload: tuple[Selector, ...] = ()
     process_start: Selector = Selector("process_start_time_seconds")
     lora_info: tuple[Selector, ...] = ()
+    attributes: tuple[tuple[str, Selector], ...] = ()
+    lora_loaded: tuple[Selector, ...] = ()
 
     @property
     def load(self) -> tuple[Selector, ...]:
@@ -86,7 +94,10 @@ class EngineSeries:
     def names(self) -> list[str]:
         """Return the names of all series that are read."""
         facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
-        return sorted({selector.name for selector in (*self.load, *facts, *self.lora_info)})
+        more = (selector for _, selector in self.attributes)
+        return sorted(
+            {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded, *more)}
+        )
 
 
 def _all(*texts: str) -> tuple[Selector, ...]:
@@ -102,6 +113,7 @@ ENGINES: Mapping[str, EngineSeries] = {
         cache_info=_all("vllm:cache_config_info"),
         offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
         lora_info=_all("vllm:lora_requests_info"),
+        lora_loaded=_all("vllm:lora_adapter_loaded"),
     ),
     "sglang": EngineSeries(
         waiting=_all("sglang:num_queue_reqs"),
@@ -144,12 +156,19 @@ class EngineCatalog:
         own = {name: _with_own(ENGINES.get(name), names) for name, names in config.engines.items()}
         self._engines = {**own, **{name: each for name, each in ENGINES.items() if name not in own}}
         self._default = config.engine
+        self.attributes = attribute_names(config)
+        """Attributes that endpoints may have, sorted."""
 
     def of(self, labels: Mapping[str, str]) -> Mapping[str, EngineSeries]:
         """Return the possible engines of an endpoint with these labels, by name; only the one in its label if it is known."""
         named = next((labels[label] for label in TYPE_LABELS if label in labels), self._default)
         chosen = named if named in self._engines else self._default
         return self._engines if chosen == AUTO else {chosen: self._engines[chosen]}
+
+
+def attribute_names(config: MetricsScrapeConfig) -> tuple[str, ...]:
+    """Return the attributes of all engines, sorted."""
+    return tuple(sorted({name for engine in config.engines.values() for name in engine.attributes}))
 
 
 def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
@@ -166,6 +185,8 @@ def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
         block_size_label=own.block_size_label or series.block_size_label,
         num_blocks_label=own.num_blocks_label or series.num_blocks_label,
         lora_info=_chosen(own.lora_info, series.lora_info),
+        attributes=tuple((name, Selector.parse(text)) for name, text in own.attributes.items()),
+        lora_loaded=_chosen(own.lora_loaded, series.lora_loaded),
     )
 
 

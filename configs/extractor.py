@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from .decode import decode
 from .engines import ENGINES, TYPE_LABELS, Selector
-from .errors import Problem
+from .errors import KeyPath, Problem
 from .schema import PluginConfig
 from .scraping import EngineConfig, MetricsScrapeConfig
 from .section import Section
@@ -24,9 +24,27 @@ _SPECS: Mapping[str, str] = {
     "running_requests_spec": "running",
     "kv_usage_spec": "kv_utilization",
     "lora_spec": "lora_info",
+    "lora_loaded_spec": "lora_loaded",
     "cache_info_spec": "cache_info",
 }
 """Field of `ExtractedEngine` -> field of `EngineConfig`."""
+
+_SIZES: Mapping[str, str] = {
+    "cache_block_size_label_name": "block_size_label",
+    "cache_num_blocks_label_name": "num_blocks_label",
+    "cache_block_size_spec": "block_size",
+    "cache_num_blocks_spec": "num_blocks",
+}
+"""The same for fields without which the size of the cache is read where kvatlas knows it."""
+
+
+class ExtractedMetric(Section, frozen=True):
+    """One further series of an engine."""
+
+    attribute_key: Annotated[str, Meta(min_length=1)]
+    """Attribute of endpoints that it becomes."""
+    metric_spec: Annotated[str, Meta(min_length=1)]
+    """The series."""
 
 
 class ExtractedEngine(Section, frozen=True):
@@ -42,8 +60,20 @@ class ExtractedEngine(Section, frozen=True):
     """Gauge of the used part of the KV blocks."""
     lora_spec: str = ""
     """Series with the LoRA adapters in its labels."""
+    lora_loaded_spec: str | None = None
+    """Series with a sample for each loaded LoRA adapter; absent: the one that kvatlas knows."""
     cache_info_spec: str = ""
     """Series with block size and number of blocks in its labels."""
+    cache_block_size_label_name: str = ""
+    """Label of `cacheInfoSpec` with the tokens per block."""
+    cache_num_blocks_label_name: str = ""
+    """Label of `cacheInfoSpec` with the number of blocks."""
+    cache_block_size_spec: str = ""
+    """Gauge of the tokens per block."""
+    cache_num_blocks_spec: str = ""
+    """Gauge of the number of blocks."""
+    custom_metrics: tuple[ExtractedMetric, ...] = ()
+    """Further series, which become attributes of endpoints."""
 
 
 class ExtractorParams(Section, frozen=True):
@@ -69,19 +99,26 @@ def extractor_problems(plugin: PluginConfig) -> Iterator[Problem]:
         yield from params
         return
     for number, engine in enumerate(params.engine_configs):
+        path: KeyPath = ("engineConfigs", number)
         for field in msgspec.structs.fields(ExtractedEngine):
-            text: str = getattr(engine, field.name)
+            text: str | None = getattr(engine, field.name)
             if text and field.name in _SPECS:
-                try:
-                    Selector.parse(text)
-                except ValueError as error:
-                    yield Problem(str(error), ("engineConfigs", number, field.encode_name))
+                yield from _malformed(text, (*path, field.encode_name))
+        for place, metric in enumerate(engine.custom_metrics):
+            yield from _malformed(metric.metric_spec, (*path, "customMetrics", place, "metricSpec"))
     known = [*ENGINES, *(engine.name for engine in params.engine_configs)]
     if params.default_engine and params.default_engine not in known:
         message = (
             f"found {params.default_engine!r}, expected an engine; {nearest(params.default_engine, known)}"
         )
         yield Problem(message, ("defaultEngine",))
+
+
+def _malformed(text: str, path: KeyPath) -> Iterator[Problem]:
+    try:
+        Selector.parse(text)
+    except ValueError as error:
+        yield Problem(str(error), path)
 
 
 def extracted(plugins: Iterable[PluginConfig]) -> tuple[MetricsScrapeConfig, list[str]]:
@@ -99,7 +136,9 @@ def extracted(plugins: Iterable[PluginConfig]) -> tuple[MetricsScrapeConfig, lis
         for engine in params.engine_configs:
             if engine.queued_requests_spec:
                 specs = {ours: getattr(engine, theirs) for theirs, ours in _SPECS.items()}
-                engines[engine.name] = EngineConfig(**specs)
+                sizes = {ours: getattr(engine, theirs) or None for theirs, ours in _SIZES.items()}
+                attributes = {each.attribute_key: each.metric_spec for each in engine.custom_metrics}
+                engines[engine.name] = EngineConfig(**specs, **sizes, attributes=attributes)
             else:
                 notes.append(
                     f"plugin {plugin.known_as}: engine {engine.name} is ignored, since it has no series of queued requests"

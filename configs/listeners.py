@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from .paths import PathText
 from .section import Section
 from .units import Duration
+
+CIPHER_SUITES: Mapping[str, str] = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+"""Cipher suites of TLS 1.2 by their standard names -> OpenSSL's names. HTTP/2 forbids all others that are in use.
+
+Source: RFC 9113, appendix A.
+"""
+
+CipherSuite: TypeAlias = Literal[
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+]
+
+DRAIN_S = 30.0
+"""Default of `server.drainTimeout`, and longest wait for requests in flight when a process stops."""
 
 HostPattern: TypeAlias = Annotated[
     str, Meta(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?)$", max_length=253)
@@ -17,7 +44,7 @@ HostPattern: TypeAlias = Annotated[
 
 
 class TlsConfig(Section, frozen=True):
-    """Certificate of the listeners. Its files may be replaced while the process runs; without a certificate there is no TLS."""
+    """Certificate of the listeners; without one there is no TLS."""
 
     cert_file: PathText = ""
     """PEM file with the certificate and its chain."""
@@ -25,10 +52,44 @@ class TlsConfig(Section, frozen=True):
     """PEM file with its private key."""
     client_ca_file: PathText = ""
     """PEM file with the authorities of client certificates, which are then required; empty: any client may connect."""
+    reload: bool = True
+    """Whether new connections get the new certificate if the files change."""
+    min_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
+    """Oldest version of TLS that clients may use."""
+    cipher_suites: tuple[CipherSuite, ...] = ()
+    """Cipher suites that clients may use with TLS 1.2, by their standard names; empty: those of OpenSSL."""
+
     self_signed: bool | Literal["auto"] = "auto"
     """Whether to make a certificate at the start if there is no file; auto: for `extProc` with `compat: llm-d`, as the reference does."""
     http: bool = True
     """Whether `rest` and `metrics` use TLS too; the reference's flags switch it on for `extProc` only."""
+
+    @property
+    def restricts_clients(self) -> bool:
+        """Whether versions or cipher suites are other than by default."""
+        return self.min_version != "TLSv1.2" or bool(self.cipher_suites)
+
+
+class MetricsTlsConfig(Section, frozen=True):
+    """Certificate of `metrics` alone, in place of the one of `tls`, whose other keys hold for it too."""
+
+    cert_file: PathText = ""
+    """PEM file with the certificate and its chain; empty: `metrics` is as `tls` says."""
+    key_file: PathText = ""
+    """PEM file with its private key."""
+    client_ca_file: PathText = ""
+    """PEM file with the authorities of client certificates, which are then required; empty: any client may connect."""
+
+    def beside(self, tls: TlsConfig) -> TlsConfig:
+        """Return the TLS of `metrics`, with the versions and cipher suites of the other listeners."""
+        if not self.cert_file:
+            return tls
+        files = {
+            "cert_file": self.cert_file,
+            "key_file": self.key_file,
+            "client_ca_file": self.client_ca_file,
+        }
+        return replace(tls, **files, self_signed=False, http=True)
 
 
 class AuthConfig(Section, frozen=True):
@@ -61,8 +122,12 @@ class ServerConfig(Section, frozen=True):
     """Time after which a worker whose event loop no longer runs is killed and started again; as long as kubelet's probes wait."""
     drain_notice: Duration = Duration(2.5)
     """Time in which a process that ends still takes new requests, for gateways to notice; two and a half health-check intervals of the shipped ones."""
+    drain_timeout: Duration = Duration(DRAIN_S)
+    """Longest time for which a process that ends waits for the requests in flight."""
     tls: TlsConfig = TlsConfig()
     """TLS."""
+    metrics_tls: MetricsTlsConfig = MetricsTlsConfig()
+    """TLS of `metrics` alone, with a certificate of its own in place of the one of `tls`."""
     auth: AuthConfig = AuthConfig()
     """Authorization."""
 
@@ -88,10 +153,20 @@ class ExtProcConfig(Section, frozen=True):
     """Requests in flight, responses included, of all gateways; one more is refused; the circuit breakers of the gateways should be as wide."""
     request_timeout: Duration = Duration(30.0)
     """Longest time from a request's headers to the end of its body; after it the request is routed at once, without its prefix."""
+    max_message_bytes: Annotated[int, Meta(ge=1, le=2147483647)] | None = None
+    """Longest message of a gateway; absent: fits a body of `maxBodyBytes`, which comes in one message in the mode BUFFERED."""
+    max_sent_message_bytes: Annotated[int, Meta(ge=65536, le=2147483647)] = 2147483647
+    """Longest message to a gateway; only a rewritten body in the mode BUFFERED makes one of more than 64 KiB."""
+    use_subset: bool = True
+    """Whether the gateway may restrict the endpoints of a request by a subset hint."""
+    emit_scores: bool = False
+    """Whether the total score of each endpoint goes to the gateway as dynamic metadata."""
     read_usage: bool = True
     """Whether token counts are read from the responses that the gateway sends to kvatlas."""
     transport: ExtProcTransport = "auto"
     """Server: http2 with the libnghttp2 of the machine, or grpc with the `grpc.aio` library at several times the cost; auto: http2 if libnghttp2 is installed."""
+    threads: Annotated[int, Meta(ge=1, le=64)] | Literal["auto"] = "auto"
+    """Threads of the http2 server for connections, TLS and chunks of responses; auto: the cores but one, divided among `server.workers`, 1 to 8."""
     compat: Literal["none", "llm-d"] = "none"
     """llm-d: behave like the reference picker where it differs from the written protocol."""
 

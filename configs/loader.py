@@ -15,9 +15,11 @@ from .decode import decode
 from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
+from .estimate import EstimateConfig
+from .nulls import without_nulls
 from .paths import with_absolute_paths
-from .reading import read_document
-from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig
+from .reading import GivenText, read_document
+from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig, TokenizationConfig
 from .scraping import MetricsScrapeConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
@@ -45,7 +47,7 @@ def load_config(path: str | Path) -> KVAtlasConfig:
 
 
 def load_file(
-    path: str | Path, *, check: Check | None = None, base: KVAtlasConfig | None = None
+    path: str | Path | GivenText, *, check: Check | None = None, base: KVAtlasConfig | None = None
 ) -> LoadedConfig:
     """Load the configuration in the YAML file `path`, with every default filled in.
 
@@ -66,7 +68,8 @@ def load_file(
     if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return replace(loaded, config=with_absolute_paths(loaded.config, Path(path).parent.absolute()))
+    folder = Path() if isinstance(path, GivenText) else Path(path).parent
+    return replace(loaded, config=with_absolute_paths(loaded.config, folder.absolute()))
 
 
 def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
@@ -101,7 +104,7 @@ def _keys(data: object) -> dict[object, object]:
 
 
 def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
-    picker = decode(data, EndpointPickerConfig)
+    picker = decode(without_nulls(data), EndpointPickerConfig)
     if isinstance(picker, list):
         return picker
     if problems := check_endpoint_picker(picker):
@@ -122,19 +125,34 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
             endpoints=endpoints,
             metrics_scrape=_with_engines(base.metrics_scrape, config.metrics_scrape),
             admission=_with_thresholds(base.admission, config.admission),
+            model=_with_tokenizer(base, config),
+            tokenization=_with_estimate(base.tokenization, config.tokenization),
         )
     return LoadedConfig(config, tuple(remarks), is_reference=base is None)
 
 
 def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:
-    """Return `own` with the engines and the interval of `other` for those that have their default in `own`."""
+    """Return `own` with the engines of `other`, and its other keys for those that have their default in `own`."""
     default = MetricsScrapeConfig()
-    return replace_fields(
-        own,
-        engine=other.engine if own.engine == default.engine else own.engine,
-        engines={**other.engines, **own.engines},
-        interval=other.interval if own.interval == default.interval else own.interval,
-    )
+    changes = {
+        field.name: getattr(other, field.name)
+        for field in fields(MetricsScrapeConfig)
+        if getattr(own, field.name) == getattr(default, field.name)
+    }
+    return replace_fields(own, **{**changes, "engines": {**other.engines, **own.engines}})
+
+
+def _with_tokenizer(own: KVAtlasConfig, other: KVAtlasConfig) -> ModelConfig:
+    """Return the model of `own`, with the remote tokenizer of `other` if it has no tokenizer of its own."""
+    model = own.model
+    if model.tokenizer or model.remote_tokenizer.url or own.models:
+        return model
+    return replace_fields(model, remote_tokenizer=other.model.remote_tokenizer)
+
+
+def _with_estimate(own: TokenizationConfig, other: TokenizationConfig) -> TokenizationConfig:
+    """Return `own` with the estimate of `other` if it has its default."""
+    return own if own.estimate != EstimateConfig() else replace_fields(own, estimate=other.estimate)
 
 
 def _with_thresholds(own: AdmissionConfig, other: AdmissionConfig) -> AdmissionConfig:

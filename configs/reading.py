@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from .document import Document, parse_document
 from .errors import ConfigError, Problem
 
 
-def read_document(path: str | Path) -> Document:
+@dataclass(frozen=True, slots=True)
+class GivenText:
+    """Content that stands in place of a file; its relative paths start from the working directory.
+
+    Attributes:
+        name: shown in place of the file's path.
+        text: YAML.
+    """
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+
+def read_document(path: str | Path | GivenText) -> Document:
     """Read the document in the file `path`.
 
     Raises:
         ConfigError: the file cannot be read or is not YAML.
     """
-    document = parse_document(_read(Path(path)))
+    raw = path.text.encode() if isinstance(path, GivenText) else _read(Path(path))
+    document = parse_document(raw)
     if isinstance(document, Problem):
         raise ConfigError(str(path), [document])
     return document

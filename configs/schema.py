@@ -6,13 +6,18 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from .approximate import ApproximateConfig
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
+from .estimate import EstimateConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .request_handler import RequestHandlerConfig
+from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
+from .tracing import TracingConfig
 from .units import Duration
 
 
@@ -57,7 +62,7 @@ class RemoteTokenizerConfig(Section, frozen=True):
 
 
 class AdmissionConfig(Section, frozen=True):
-    """Rejection of requests with 429 while the fleet is saturated."""
+    """Priorities of requests, and rejection of those below 0 with 429 while the fleet is saturated."""
 
     objectives: dict[str, int] = {}
     """Objective, from the header `x-llm-d-inference-objective` -> priority; requests below 0 can be rejected."""
@@ -105,6 +110,8 @@ class TokenizationConfig(Section, frozen=True):
     """Memory for the ids of known text, in MiB; a conversation of 30,000 tokens takes about a quarter of one MiB."""
     max_reading_cost: Annotated[int, Meta(ge=10_000, le=100_000_000)] = 1_000_000
     """Limit of reading one request, 20 to 40 ms: a token id costs 1, a list or object 32, and 16 bytes beyond ASCII 1; a request above it is routed without prefix."""
+    estimate: EstimateConfig = EstimateConfig()
+    """Estimated tokens of prompts whose ids are not known."""
     reload_interval: Duration = Duration(10.0)
     """Time between two checks of the tokenizer's files; changed files are loaded once a check finds them unchanged since the last."""
 
@@ -248,8 +255,8 @@ class PluginConfig(Section, frozen=True):
 
     type: Annotated[str, Meta(min_length=1)]
     """Plugin type; docs/scorers has a page for each."""
-    name: Annotated[str, Meta(min_length=1)] | None = None
-    """Name by which profiles and other plugins refer to it, unique; absent: the type."""
+    name: str | None = None
+    """Name by which profiles and other plugins refer to it, unique; absent or empty: the type."""
     parameters: dict[str, Any] = {}
     """Parameters of the type."""
 
@@ -264,8 +271,8 @@ class ProfilePluginConfig(Section, frozen=True):
 
     plugin_ref: Annotated[str, Meta(min_length=1)]
     """Name of a plugin in `plugins`."""
-    weight: Weight = 1
-    """Weight of a scorer; filters and pickers have none."""
+    weight: float = 1
+    """Weight of a scorer, also a negative one; filters and pickers have none."""
 
 
 class SchedulingProfileConfig(Section, frozen=True):
@@ -307,7 +314,7 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     rest: RestConfig = RestConfig()
     """REST calls."""
     admission: AdmissionConfig = AdmissionConfig()
-    """Rejection of requests."""
+    """Priorities of requests, and rejection of requests."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
     models: tuple[ModelConfig, ...] = ()
@@ -320,14 +327,20 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """KV events."""
     tiers: Annotated[tuple[TierConfig, ...], Meta(min_length=1, max_length=8)] = DEFAULT_TIERS
     """Storage tiers, fastest first."""
+    approximate: ApproximateConfig = ApproximateConfig()
+    """Blocks of endpoints without events."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     plugins: tuple[PluginConfig, ...] = ()
     """Plugins, instead of `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    request_handler: RequestHandlerConfig = RequestHandlerConfig()
+    """Request bodies."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
+    scoring: ScoringConfig = ScoringConfig()
+    """Scoring."""
     predictions: PredictionsConfig = PredictionsConfig()
     """Predicted prefixes."""
     audit: AuditConfig = AuditConfig()
@@ -346,6 +359,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """Snapshot file."""
+    tracing: TracingConfig = TracingConfig()
+    """OpenTelemetry spans."""
 
     @property
     def served_models(self) -> tuple[ModelConfig, ...]:

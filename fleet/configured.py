@@ -23,6 +23,7 @@ from ..indexer.atlas import Atlas
 from ..indexer.factory import IndexCore, index_core
 from ..indexer.tiers import TierTable
 from .fleet import Fleet
+from .gpus import Gpus
 from .in_flight import Siblings
 from .metrics import FleetMetrics
 from .roster import Roster, Wanted, each_wanted, wanted_endpoints
@@ -76,6 +77,7 @@ class ConfiguredFleet:
             siblings=siblings,
         )
         """The endpoints of all sources."""
+        self._gpus = Gpus(self.fleet)
         self._roster = Roster(self.fleet)
         self._next: tuple[KVAtlasConfig | None, Mapping[str, Wanted]] = (None, {})
         """The configuration that was prepared last, and its endpoints."""
@@ -111,6 +113,7 @@ class ConfiguredFleet:
             for name, wanted in wanted_endpoints(config).items():
                 self._roster.add(name, wanted, saved=snapshots.take(name, wanted))
                 await asyncio.sleep(0)  # loading takes time: let health checks run
+        self._gpus.configure(config.metrics_scrape.dcgm)
 
     async def prepare(self, config: KVAtlasConfig) -> None:
         """Add the new endpoints, a few at a time: they hold the event loop for 0.5 ms each. They take no requests yet.
@@ -139,6 +142,7 @@ class ConfiguredFleet:
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
+        self._gpus.configure(config.metrics_scrape.dcgm)
 
     async def settle(self) -> None:
         """Remove endpoints that take no requests any more, a few at a time, and evict blocks beyond smaller bounds."""
@@ -150,6 +154,7 @@ class ConfiguredFleet:
 
     async def stop(self) -> None:
         """Remove the endpoints of all sources, and close all sockets."""
+        await self._gpus.stop()
         for endpoint in list(self.fleet):
             await self.fleet.remove(endpoint.name)
         await self._scraper.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..configs.approximate import ApproximateConfig
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
 from .audit import Audited
@@ -26,6 +27,8 @@ class Endpoint:
     ranks: list[Rank] = field(default_factory=list[Rank])
     started: float | None = None
     """Process start time of the last scrape, wall-clock seconds."""
+    told_block_size: int | None = None
+    """Tokens per block, as reported by the engine's metrics."""
     gpu_blocks: int | None = None
     """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
     offloads: bool = False
@@ -69,6 +72,12 @@ class Endpoint:
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""
         return wanted.items() <= self.labels.items()
+
+    def use_block_size(self, told: int, approximate: ApproximateConfig) -> None:
+        """Use the block size in the engine's metrics; where blocks are learned from routing, the configured one wins."""
+        for rank in self.ranks:
+            learns = rank.ledger.learns_from_routing
+            rank.ledger.use_block_size(approximate.block_size(told) if learns else told)
 
     @property
     def has_events(self) -> bool:

@@ -11,7 +11,7 @@ from ..events.subscriber import Subscriber
 from ..indexer.atlas import Atlas
 from ..indexer.match_columns import MatchColumns
 from ..indexer.predicted import Prediction
-from ..indexer.prefix import Prefix
+from ..indexer.prefix import Prefix, TextLimits
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.tiers import TierSource
 from ..scorers.core.candidates import Candidates
@@ -65,6 +65,7 @@ class Fleet:
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
         self._table = FleetTable({})
+        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
@@ -75,6 +76,7 @@ class Fleet:
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether the configuration fills the fastest tier from routing and ignores event streams."""
         self.settings = settings
+        self._use_sizes()
         self._endpoints: dict[str, Endpoint] = {}
         self.changes = 0
         """Endpoints and ranks that were added or removed so far, for those who keep what follows from them."""
@@ -293,22 +295,32 @@ class Fleet:
             return
         if facts.process_start_s is not None:  # first: the other facts belong to the new process
             self._note_start(endpoint, facts.process_start_s)
+        if facts.block_size is not None:
+            endpoint.told_block_size = facts.block_size
         if facts.gpu_blocks_per_engine is not None:
             endpoint.gpu_blocks = facts.gpu_blocks_per_engine
             self._bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
         if facts.block_size is not None:  # after a restart, which forgets the old one
-            for rank in endpoint.ranks:
-                rank.ledger.use_block_size(facts.block_size)
+            endpoint.use_block_size(facts.block_size, self.settings.approximate)
+
+    def set_attributes(self, name: str, values: Mapping[str, float]) -> None:
+        """Show attributes of an endpoint that do not come with its load; see `FleetTable.set_attributes`."""
+        self._table.set_attributes(name, values)
 
     # -- settings and time ----------------------------------------------------------------------------------------
 
     def configure(self, settings: FleetSettings) -> None:
         """Replace the settings; `shrinking` then evicts what smaller tiers cannot hold."""
+        resized = settings.approximate != self.settings.approximate
         self.settings = settings
         self._use_credits()
+        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
+        self._use_sizes()
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
+        if resized:
+            self._resize()
         for endpoint in self:
             self._choose_engines(endpoint)
 
@@ -344,6 +356,24 @@ class Fleet:
     def _use_credits(self) -> None:
         # blocks known from routing do not depend on trust in events
         self._table.use_credits({} if self.is_from_routing else self.settings.trust_credit)
+
+    def _use_sizes(self) -> None:
+        approximate = self.settings.approximate
+        self.atlas.assumed_block_size = approximate.block_size(None)
+        self.atlas.text_limits = TextLimits(
+            approximate.max_prefix_tokens_to_match, approximate.max_prefix_blocks_to_match
+        )
+
+    def _resize(self) -> None:
+        """Forget blocks that were learned from routing at another block size than the configured one."""
+        for endpoint in self:
+            size = self.settings.approximate.block_size(endpoint.told_block_size)
+            for rank in endpoint.ranks:
+                if rank.ledger.learns_from_routing:
+                    rank.ledger.assume_block_size(self.atlas.assumed_block_size)
+                    if rank.ledger.block_size != size:
+                        self.reset(endpoint.name)
+                        break
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)

@@ -58,7 +58,10 @@ def wanted_endpoints(config: KVAtlasConfig) -> dict[str, Wanted]:
 def each_wanted(config: KVAtlasConfig) -> Iterator[tuple[str, Wanted]]:
     """Yield name and desired state of the endpoints of a configuration."""
     for endpoint in config.endpoints.static:
-        yield endpoint.name, Wanted(endpoint_addresses(endpoint, config.events), endpoint.labels)
+        yield (
+            endpoint.name,
+            Wanted(endpoint_addresses(endpoint, config.events, config.metrics_scrape), endpoint.labels),
+        )
 
 
 class Roster:

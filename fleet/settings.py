@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ..configs.approximate import ApproximateConfig
+from ..configs.dcgm import GPU_UTILIZATION
 from ..configs.engines import EngineCatalog
 from ..configs.schema import KVAtlasConfig, TierConfig
 from ..configs.scraping import MetricsScrapeConfig
@@ -26,6 +28,8 @@ class FleetSettings:
         engines: names of the series in which endpoints report their load.
         predict_s: lifetime of a prediction that no event confirms, seconds; None switches predictions off.
         audit_lowers_credit: whether endpoints lose credit if their engines reuse less than expected.
+        approximate: sizes of blocks and tiers that are known from routing alone.
+        other_attributes: attributes of endpoints that do not come with their load.
     """
 
     trust_credit: Mapping[Trust, float]
@@ -34,6 +38,8 @@ class FleetSettings:
     engines: EngineCatalog
     predict_s: float | None = None
     audit_lowers_credit: bool = True
+    approximate: ApproximateConfig = field(default_factory=ApproximateConfig)
+    other_attributes: tuple[str, ...] = ()
 
     def configured_capacity(self, tier: TierId) -> int | Literal["auto", "unlimited"]:
         """Return the configured blocks per server; `unlimited` also for a tier made for an unknown medium."""
@@ -55,13 +61,16 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
         ),
         engines=EngineCatalog(config.metrics_scrape),
         audit_lowers_credit=config.audit.lower_credit,
+        other_attributes=(GPU_UTILIZATION,) if config.metrics_scrape.dcgm.enabled else (),
         predict_s=config.predictions.ttl if config.predictions.enabled else None,
+        approximate=config.approximate,
     )
 
 
 def scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
     """Return the scrape settings of a configuration."""
-    return ScrapeSettings(Intervals(config.interval, config.idle_interval_s), timeout_s=config.timeout)
+    intervals = Intervals(config.interval, config.idle_interval_s)
+    return ScrapeSettings(intervals, timeout_s=config.timeout, tls=config.tls)
 
 
 def tier_specs(tiers: Iterable[TierConfig]) -> list[TierSpec]:

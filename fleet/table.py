@@ -20,10 +20,11 @@ from ..scorers.core.candidates import (
     TRUST_CODES,
     UPDATED_AT,
     WAITING,
+    AttributeColumns,
     Candidates,
     Directory,
 )
-from ..scorers.core.columns import CodeArray, FloatArray
+from ..scorers.core.columns import CodeArray, FloatArray, RowArray
 from ..scorers.core.model import Adapters, InFlightLoad, Load
 from ..scorers.core.prefix_columns import PrefixColumns
 from .selection import Selections
@@ -60,6 +61,11 @@ class FleetTable:
         self._labels: list[Mapping[str, str]] = []
         self._adapters: list[Adapters | None] = []
         self._n_adapters = 0
+        self._attribute_lines: dict[str, int] = {}
+        """Line of each attribute in `_attributes`."""
+        self._n_scraped = 0
+        """Attributes that come with the load; theirs are the first lines."""
+        self._attributes: FloatArray = np.empty((0, 1))
         self._trusts: list[dict[int, Trust]] = []
         """By row, trust in the events of each rank that publishes any."""
         self.rows: dict[str, int] = {}
@@ -92,7 +98,7 @@ class FleetTable:
         self._adapters.append(None)
         self._trusts.append({})
         self.rows[name] = row
-        self._state[:, row] = math.nan
+        self._state[:, row] = self._attributes[:, row] = math.nan
         self._state[REQUESTS, row] = self._state[TOKENS, row] = 0.0
         self._show_trust(row)
         self._directory = None
@@ -129,6 +135,33 @@ class FleetTable:
             self._oldest = load.updated_at
         if load.adapters is not self._adapters[row]:
             self._set_adapters(row, load.adapters)
+        if load.attributes is not None:
+            self.set_attributes(name, load.attributes)
+
+    def use_attributes(self, scraped: Sequence[str], others: Sequence[str] = ()) -> None:
+        """Keep these attributes of endpoints, and no others. Known values stay. Cost: O(endpoints).
+
+        Args:
+            scraped: attributes that come with the load, and are unknown while it is.
+            others: attributes that come from elsewhere.
+        """
+        before, old = self._attribute_lines, self._attributes
+        self._attribute_lines = {name: line for line, name in enumerate((*scraped, *others))}
+        self._n_scraped = len(scraped)
+        self._attributes = np.full((len(self._attribute_lines), len(self._trust)), math.nan)
+        for name, line in self._attribute_lines.items():
+            if name in before:
+                self._attributes[line] = old[before[name]]
+
+    def set_attributes(self, name: str, values: Mapping[str, float]) -> None:
+        """Show attributes of an endpoint, NaN for an unknown one; unknown names are ignored. Cost: O(attributes)."""
+        row = self.rows.get(name)
+        if row is None:
+            return
+        for attribute, value in values.items():
+            line = self._attribute_lines.get(attribute)
+            if line is not None:
+                self._attributes[line, row] = value
 
     def set_in_flight(self, name: str, load: InFlightLoad) -> None:
         """Show the requests in flight of an endpoint; an unknown name is ignored. Cost: O(1)."""
@@ -180,8 +213,14 @@ class FleetTable:
         directory = self.directory()
         state = self._used_state.copy()
         trust = self._seen_trust if self._seen_trust is not None else self._see_trust()
+        attributes: AttributeColumns | None = None
+        if self._attribute_lines:
+            values = self._attributes[:, : len(trust)].copy()
+            attributes = AttributeColumns(self._attribute_lines, values)
         if now - self._oldest > stale_after_s:
-            self._drop_stale(state, now, stale_after_s)
+            stale = self._drop_stale(state, now, stale_after_s)
+            if attributes is not None:
+                attributes.values[: self._n_scraped, stale] = math.nan
         if matches is not None and matches.has_ranks:
             trust = self._trust_in_best_ranks(matches, state, trust)
         for name, factor in doubts.items():
@@ -190,7 +229,7 @@ class FleetTable:
                 state[CREDIT, row] *= factor
         adapters: Sequence[Adapters | None] = self._adapters.copy() if self._n_adapters else ()
         prefix = prefix_columns(matches) if matches is not None else None
-        table = Candidates(directory, state, trust, prefix, adapters=adapters)
+        table = Candidates(directory, state, trust, prefix, adapters=adapters, attributes=attributes)
         rows = self._selections.rows(subset, labels)
         return table if rows is None else table.take(rows)
 
@@ -206,13 +245,15 @@ class FleetTable:
             self._seen_trust = None
         return self._directory
 
-    def _drop_stale(self, state: FloatArray, now: float, stale_after_s: float) -> None:
+    def _drop_stale(self, state: FloatArray, now: float, stale_after_s: float) -> RowArray:
+        """Forget loads that are stale; returns their rows."""
         updated_at = state[UPDATED_AT]
         self._oldest = float(np.fmin.reduce(updated_at, initial=math.inf))
         stale = np.flatnonzero(now - updated_at > stale_after_s)
         if stale.size:
             for line in FROM_SCRAPES:
                 state[line, stale] = math.nan
+        return stale
 
     def _trust_in_best_ranks(self, matches: MatchColumns, state: FloatArray, trust: CodeArray) -> CodeArray:
         """Show the credit of each best rank in `state`, and return its trust."""
@@ -248,11 +289,15 @@ class FleetTable:
         state, trust = np.empty((N_STATE, capacity)), np.empty(capacity, np.int8)
         state[:, : len(self._trust)], trust[: len(self._trust)] = self._state, self._trust
         self._state, self._trust, self._cells = state, trust, _cells_of(state)
+        attributes = np.full((len(self._attribute_lines), capacity), math.nan)
+        attributes[:, : self._attributes.shape[1]] = self._attributes
+        self._attributes = attributes
 
     def _close_up(self) -> None:
         kept = [row for row, name in enumerate(self._names) if name is not None]
         n = len(kept)
         self._state[:, :n], self._trust[:n] = self._state[:, kept], self._trust[kept]
+        self._attributes[:, :n] = self._attributes[:, kept]
         self._names = [self._names[row] for row in kept]
         self._addresses = [self._addresses[row] for row in kept]
         self._labels = [self._labels[row] for row in kept]

@@ -59,7 +59,7 @@ class TierBounds:
         """Set the derived bounds of an endpoint's tiers. Cost: O(ranks * tiers)."""
         for tier in self._settings.auto_capacity_tiers:
             for rank in endpoint.ranks:
-                bound = _known_bound(endpoint, rank, tier)
+                bound = self._known_bound(endpoint, rank, tier)
                 if bound != rank.bounded.get(tier):
                     self._set(rank, tier, bound)
 
@@ -83,7 +83,9 @@ class TierBounds:
     def _shrink(self, endpoint: Endpoint, tier: TierId) -> int:
         """Set a changed bound; return the evicted blocks. More may have to go until that is 0."""
         if tier in self._settings.auto_capacity_tiers:
-            return sum(self._set(rank, tier, _known_bound(endpoint, rank, tier)) for rank in endpoint.ranks)
+            return sum(
+                self._set(rank, tier, self._known_bound(endpoint, rank, tier)) for rank in endpoint.ranks
+            )
         return self._atlas.set_capacity(endpoint.name, tier, self._settings.capacities[tier])
 
     def _set(self, rank: Rank, tier: TierId, bound: int | None) -> int:
@@ -95,9 +97,10 @@ class TierBounds:
         rank.bounded[tier] = bound
         return rank.ledger.set_capacity(tier, bound)
 
-
-def _known_bound(endpoint: Endpoint, rank: Rank, tier: TierId) -> int | None:
-    """Return the derived bound of a tier in blocks, None while it is unknown."""
-    if tier == FASTEST and endpoint.gpu_blocks is not None:
-        return endpoint.gpu_blocks
-    return rank.auto_bound(tier)
+    def _known_bound(self, endpoint: Endpoint, rank: Rank, tier: TierId) -> int | None:
+        """Return the derived bound of a tier in blocks, None while it is unknown."""
+        if tier == FASTEST and rank.ledger.learns_from_routing:
+            return self._settings.approximate.capacity(endpoint.gpu_blocks, endpoint.told_block_size)
+        if tier == FASTEST and endpoint.gpu_blocks is not None:
+            return endpoint.gpu_blocks
+        return rank.auto_bound(tier)

@@ -16,7 +16,7 @@ from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_columns import MatchColumns
 from .match_plan import MatchPlan, PlannedRank
-from .prefix import MediaSpan, Prefix, words_of
+from .prefix import MediaSpan, Prefix, TextLimits, words_of
 from .saved import SavedLedger
 from .sources import SourceChange
 from .tiers import TierId, TierSource, TierTable
@@ -58,6 +58,10 @@ class Atlas:
     ) -> None:
         self.tiers = tiers
         self.seed = seed
+        self.text_limits = TextLimits()
+        """How much of prompts that are keyed by their bytes is matched."""
+        self.assumed_block_size: int | None = None
+        """Tokens per block of ranks that learn from routing and whose engine tells no size; None assumes none."""
         self._core = core
         self._on_source = on_source
         self._shared: dict[str, SharedHolders] = {}
@@ -201,6 +205,7 @@ class Atlas:
             words_of(text),
             lora=lora,
             salt=salt,
+            limits=self.text_limits,
             namespace=Namespace.BYTES,
             seed=self.seed,
             make_keys=self._core.prefix_keys,
@@ -283,7 +288,7 @@ class Atlas:
             if self._on_source is not None:
                 self._on_source(endpoint, rank, change)
 
-        return self._core.ledger(
+        ledger = self._core.ledger(
             tiers=self.tiers,
             seed=self.seed,
             make_keys=self._core.prefix_keys,
@@ -292,6 +297,8 @@ class Atlas:
             on_source=changed,
             on_layout=lambda: self._layout_changed(endpoint, rank),
         )
+        ledger.assume_block_size(self.assumed_block_size)
+        return ledger
 
     def _make_plan(self, endpoints: tuple[str, ...]) -> MatchPlan:
         self._drop_unused_indexes()

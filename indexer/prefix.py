@@ -23,6 +23,25 @@ class MediaSpan:
     n_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class TextLimits:
+    """How much of a prompt that is keyed by its bytes is matched.
+
+    Attributes:
+        max_tokens: most tokens, in whole blocks; 0 for `max_blocks`.
+        max_blocks: most blocks; 0 for no limit.
+    """
+
+    max_tokens: int = 0
+    max_blocks: int = 0
+
+    def tokens(self, block_size: int) -> int | None:
+        """Return the most tokens at a block size, None for no limit."""
+        if self.max_tokens:
+            return self.max_tokens // block_size * block_size
+        return self.max_blocks * block_size or None
+
+
 class Prefix:
     """Keys of one prompt's full blocks, by block size.
 
@@ -32,6 +51,7 @@ class Prefix:
         lora: adapter the prompt is for.
         salt: cache salt of the request.
         more: whether the prompt continues after `tokens`.
+        limits: see `TextLimits`; None for a prompt whose last block counts only if it is full.
         namespace: kind of `tokens`; prefixes of two namespaces have no key in common.
         seed: seed of the block keys.
         make_keys: computes block keys.
@@ -45,6 +65,7 @@ class Prefix:
         lora: str | None = None,
         salt: str | None = None,
         more: bool = False,
+        limits: TextLimits | None = None,
         namespace: Namespace = Namespace.TOKENS,
         seed: int = 0,
         make_keys: PrefixKeys = prefix_keys,
@@ -52,7 +73,7 @@ class Prefix:
         self.n_tokens = len(tokens) + more
         self._tokens, self._media = tokens, media
         self._root = root_key(lora=lora, salt=salt, seed=seed, namespace=namespace)
-        self._seed, self._make_keys = seed, make_keys
+        self._seed, self._make_keys, self._limits = seed, make_keys, limits
         self._keys: dict[tuple[int, int], array[int]] = {}
 
     @classmethod
@@ -68,26 +89,36 @@ class Prefix:
     def keys(self, block_size: int, lookahead: int = 0) -> array[int]:
         """Return the keys of the full blocks at `block_size` that have `lookahead` tokens after them.
 
+        Of a text also that of its last block, up to its limits; it has no lookahead.
         Cost: O(tokens), once per block size and lookahead.
         """
         keys = self._keys.get((block_size, lookahead))
         if keys is None:
-            extras = media_keys(self._media, block_size, lookahead) if self._media else None
-            keys = self._make_keys(
-                self._tokens,
-                block_size,
-                seed=self._seed,
-                parent=self._root,
-                extras=extras,
-                lookahead=lookahead,
-            )
+            if self._limits is None:
+                keys = self._full(self._tokens, block_size, lookahead)
+            else:
+                keys = self._text_keys(block_size, self._limits.tokens(block_size))
             self._keys[block_size, lookahead] = keys
         return keys
 
+    def _text_keys(self, block_size: int, limit: int | None) -> array[int]:
+        tokens = self._tokens if limit is None else self._tokens[:limit]
+        return self._with_rest(self._full(tokens, block_size), tokens, block_size)
+
+    def _full(self, tokens: array[int], block_size: int, lookahead: int = 0) -> array[int]:
+        extras = media_keys(self._media, block_size, lookahead) if self._media else None
+        return self._make_keys(
+            tokens, block_size, seed=self._seed, parent=self._root, extras=extras, lookahead=lookahead
+        )
+
     def covering_keys(self, block_size: int) -> array[int]:
         """Return `keys`, plus one key for the tokens after the last full block if there are any. Cost: as `keys`."""
-        keys = self.keys(block_size)
-        rest = self._tokens[len(keys) * block_size :]
+        if self._limits is not None:
+            return self._text_keys(block_size, None)
+        return self._with_rest(self.keys(block_size), self._tokens, block_size)
+
+    def _with_rest(self, keys: array[int], tokens: array[int], block_size: int) -> array[int]:
+        rest = tokens[len(keys) * block_size :]
         if not rest:
             return keys
         touching = media_keys(self._media, block_size).get(len(keys))
@@ -124,5 +155,5 @@ def media_keys(
 
 
 def words_of(text: bytes) -> array[int]:
-    """Return `text` as numbers of `WORD_BYTES` bytes, without a rest at its end."""
-    return array("I", text[: len(text) // WORD_BYTES * WORD_BYTES])
+    """Return `text` as numbers of `WORD_BYTES` bytes, the last one filled up with zeros."""
+    return array("I", text + bytes(-len(text) % WORD_BYTES))

@@ -74,6 +74,7 @@ class RankState:
         """Whether the event being applied is the first of its batch."""
         self._dropped = 0
         self.lookahead = 0
+        self._assumable: int | None = None
 
     def reset(self) -> None:
         """Forget everything: the publisher started a new life."""
@@ -106,6 +107,18 @@ class RankState:
         self._note(self.sources.no_events())
         if self.learns_from_routing:
             self._blocks.size.settle()
+        self._assume()
+
+    def assume_block_size(self, block_size: int | None) -> None:
+        """Set the block size for the time in which the rank learns from routing and no other size is known; None for none."""
+        self._assumable = block_size
+        self._assume()
+
+    def _assume(self) -> None:
+        before = self.block_size
+        self._blocks.size.assumed = self._assumable if self.learns_from_routing else None
+        if self.block_size != before:
+            self._blocks.reopen()
 
     def offloads(self, *, now: float) -> None:
         """Record that the engine's metrics show offloading; `now` in monotonic seconds."""
@@ -185,10 +198,11 @@ class RankState:
     def dump(self, *, now: float) -> SavedLedger:
         """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         size = self._blocks.size
-        has_keys = size.certain is not None or len(self.hashes) > 0
+        block_size = size.certain or size.assumed
+        told_size = size.expected if block_size is None and len(self.hashes) else None
         return SavedLedger(
-            block_size=size.certain,
-            told_size=size.expected if has_keys and size.certain is None else None,
+            block_size=block_size,
+            told_size=told_size,
             tells_extra_keys=self._tells_extra_keys,
             lookahead=self.lookahead,
             one_tree=self._one_tree,
@@ -198,17 +212,18 @@ class RankState:
             chunks=self._chunks.dump(),
             foreign=self._foreign.dump(),
             pending=self._pending.dump(),
-            holders=self._blocks.known.dump() if has_keys else (),
+            holders=() if block_size is None and told_size is None else self._blocks.known.dump(),
         )
 
     def load(self, saved: SavedLedger, *, now: float) -> None:
         """Load a dump into this ledger, which must be empty, within its own bounds."""
         for change in self.sources.load(saved.sources, now=now):
             self._note(change)
-        if saved.block_size is not None:
-            self._blocks.settle(saved.block_size)
-        elif saved.told_size is not None:
+        self._assume()
+        if saved.block_size is None and saved.told_size is not None:
             self.use_block_size(saved.told_size)
+        elif saved.block_size is not None and saved.block_size != self._blocks.size.assumed:
+            self._blocks.settle(saved.block_size)
         self._tells_extra_keys, self._one_tree = saved.tells_extra_keys, saved.one_tree
         self.lookahead = saved.lookahead
         self._groups.update(saved.groups)

@@ -7,16 +7,23 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from ..tokenization.encoding.byte_form import estimated_tokens
 from ..tokenization.errors import NotReadError, RequestError
 from ..tokenization.eventual import Eventual, Known, Later
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from ..tokenization.requests.beginning import MAX_BEGINNING_BYTES, model_of_beginning
-from ..tokenization.requests.cost import MAX_UNREAD_BYTES, decoding_cost, heavy, is_light, too_complex
-from ..tokenization.requests.request import parse_body, unread_request
+from ..tokenization.requests.cost import MAX_UNREAD_BYTES, heavy, too_complex
+from ..tokenization.requests.parsers import Form, no_parser
+from ..tokenization.requests.request import generates, unread_request
 from .model_rewrite import ModelRules, rewrite_of
+from .policy import RequestPolicy
+from .priority import open_for_priority
 from .refusals import MODEL_NOT_READ, unread
 from .router import ModelRewrite, Overload, Refusal, RefusalCode, RoutingRequest
+
+MAX_DIGITS = 12
+"""Most digits of a content length; no body is longer."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, gc=False):
@@ -47,25 +54,30 @@ class BodyReader:
     def __init__(self, reader: Reader, *, rules: ModelRules | None, needs_model: bool) -> None:
         self._reader, self._rules, self._needs_model = reader, rules, needs_model
 
-    def read(self, request: RoutingRequest) -> Eventual[ReadRequest | Refusal]:
-        """Read the body; a request past the limits of reading is treated like one past those of the intake."""
-        if request.overload is not None or is_light(request.body):
-            return Known(self._read(request))
-        return Later(self._read_in_thread(request))
+    def read(self, request: RoutingRequest, policy: RequestPolicy) -> Eventual[ReadRequest | Refusal]:
+        """Read the body; a request past the limits of reading is treated like one past those of the intake.
 
-    async def _read_in_thread(self, request: RoutingRequest) -> ReadRequest | Refusal:
+        Args:
+            request: with the body.
+            policy: of the configuration.
+        """
+        if request.overload is not None or policy.parser.is_light(request.path, request.body):
+            return Known(self._read(request, policy))
+        return Later(self._read_in_thread(request, policy))
+
+    async def _read_in_thread(self, request: RoutingRequest, policy: RequestPolicy) -> ReadRequest | Refusal:
         try:
             return await self._reader.run(
-                partial(self._read_within_limit, request), n_bytes=len(request.body)
+                partial(self._read_within_limit, request, policy), n_bytes=len(request.body)
             )
         except NotReadError:
-            return self._read(_past_limit(request))
+            return self._read(_past_limit(request), policy)
 
-    def _read_within_limit(self, request: RoutingRequest) -> ReadRequest | Refusal:
-        cost, limit = decoding_cost(request.body), self._reader.max_cost
+    def _read_within_limit(self, request: RoutingRequest, policy: RequestPolicy) -> ReadRequest | Refusal:
+        cost, limit = policy.parser.cost(request.path, request.body), self._reader.max_cost
         if cost <= limit:
-            return self._read(request, is_heavy=True)
-        past = self._read(_past_limit(request))
+            return self._read(request, policy, is_heavy=True)
+        past = self._read(_past_limit(request), policy)
         if (isinstance(past, Refusal) and past is not MODEL_NOT_READ) or len(request.body) > MAX_UNREAD_BYTES:
             return past
         try:
@@ -73,24 +85,45 @@ class BodyReader:
         except RequestError as error:
             return Refusal(RefusalCode.BAD_REQUEST, str(error))
 
-    def _read(self, request: RoutingRequest, *, is_heavy: bool = False) -> ReadRequest | Refusal:
-        rewrite = rewrite_of(request, self._rules)
+    def _read(
+        self, request: RoutingRequest, policy: RequestPolicy, *, is_heavy: bool = False
+    ) -> ReadRequest | Refusal:
+        parser = policy.parser
+        form = parser.form(request.path) if request.has_body else Form.JSON
+        if form is Form.REFUSED:
+            return Refusal(RefusalCode.BAD_REQUEST, no_parser(request.path))
+        # Other forms have no place for a model, or none that could be changed in a few bytes.
+        rewrite = rewrite_of(request, self._rules) if form is Form.JSON else None
         if isinstance(rewrite, Refusal):
             return rewrite
         if request.overload is not None:
-            model = model_of_beginning(request.body)
-            if self._needs_model and not model:
+            names_model = form in (Form.JSON, Form.WRAPPED)
+            model = model_of_beginning(request.body) if names_model else ""
+            if self._needs_model and names_model and not model:
                 return unread(MODEL_NOT_READ, request.overload)
-            return ReadRequest(None, Prompt(model=model, tokens=None), rewrite, request.overload)
+            prompt = Prompt(model=model, tokens=None, n_estimated=_estimated(request))
+            return ReadRequest(None, prompt, rewrite, request.overload)
         if not request.has_body:
             return ReadRequest(None, rewrite=rewrite)
         body = rewrite.body if rewrite is not None else request.body
         try:
-            parsed = parse_body(request.path, body)
+            parsed = parser.parse(request.path, body)
         except RequestError as error:
             return Refusal(RefusalCode.BAD_REQUEST, str(error))
+        if policy.propagates_priority and form is Form.JSON:
+            rewrite = open_for_priority(body, rewrite)
         return ReadRequest(heavy(parsed, self._reader.max_cost) if is_heavy else parsed, rewrite=rewrite)
 
 
 def _past_limit(request: RoutingRequest) -> RoutingRequest:
-    return replace(request, body=request.body[:MAX_BEGINNING_BYTES], overload=Overload.READING)
+    body = request.body
+    return replace(request, body=body[:MAX_BEGINNING_BYTES], overload=Overload.READING, n_bytes=len(body))
+
+
+def _estimated(request: RoutingRequest) -> int:
+    """Return the tokens that a prompt is estimated to have by the length of a body of which only the beginning is there."""
+    if not generates(request.path):
+        return 0
+    sent = request.headers.get("content-length", "")
+    n_sent = int(sent) if sent.isascii() and sent.isdecimal() and len(sent) <= MAX_DIGITS else 0
+    return estimated_tokens(max(len(request.body), request.n_bytes, n_sent))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..scorers.core.slo import SLO_HEADERS
+
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 """Request header, and key in dynamic metadata, that names the destination to Envoy."""
 
@@ -17,23 +19,23 @@ DROPPED_REASON_HEADER = "x-llm-d-request-dropped-reason"
 _OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 _MODEL_REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 _FAIRNESS_ID = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
-_SLO = ("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms")
 _PICKERS_OWN = (
     f"{DESTINATION_HEADER}-served",
     f"{DESTINATION_HEADER}-subset",
     f"{DESTINATION_HEADER}-scores",
     DROPPED_REASON_HEADER,
 )
-_DISAGGREGATION = (
+_VIDEO = ("x-llm-d-video-fps", "x-llm-d-video-duration-seconds", "x-llm-d-video-resolution")
+SIDECAR_HEADERS = (
     "x-prefiller-host-port",
     "x-encoder-hosts-ports",
-    "x-data-parallel-endpoint",
+    "x-data-parallel-host-port",
     "x-kv-cache-source-host-port",
 )
 """Addresses that sidecars of engines connect to: a client could make them connect to any host."""
 
 CONTROL_HEADERS: frozenset[str] = frozenset(
-    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *_SLO, *_PICKERS_OWN, *_DISAGGREGATION)
+    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *SLO_HEADERS, *_VIDEO, *_PICKERS_OWN, *SIDECAR_HEADERS)
 )
 """Headers read or set by the picker, which never reach an engine as a client sent them."""
 
@@ -50,9 +52,9 @@ def objective(headers: Mapping[str, str]) -> str:
     return _first(headers, _OBJECTIVE)
 
 
-def fairness_id(headers: Mapping[str, str]) -> str:
-    """Return the fairness id that the request counts for."""
-    return _first(headers, _FAIRNESS_ID) or DEFAULT_FAIRNESS_ID
+def fairness_id(headers: Mapping[str, str], identity: str = "") -> str:
+    """Return the fairness id that the request counts for; without header `identity`, if it is not empty."""
+    return _first(headers, _FAIRNESS_ID) or identity[:MAX_ID_CHARS] or DEFAULT_FAIRNESS_ID
 
 
 def model_rewrite(headers: Mapping[str, str]) -> str:
@@ -63,7 +65,14 @@ def model_rewrite(headers: Mapping[str, str]) -> str:
 def only_if_cached(headers: Mapping[str, str]) -> bool:
     """Return whether the request is refused if no prefix of it is cached: `Prefer: if-available`."""
     prefer = headers.get("prefer")
-    return prefer is not None and "if-available" in (each.strip().lower() for each in prefer.split(","))
+    if prefer is None:
+        return False
+    return "if-available" in (each.partition(";")[0].strip().lower() for each in prefer.split(","))
+
+
+def asks_for_models(path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a request is for the list of models: `GET /v1/models`."""
+    return headers.get(":method") == "GET" and path.partition("?")[0].removesuffix("/") == "/v1/models"
 
 
 def traceparent(headers: Mapping[str, str]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,6 +19,8 @@ from .router import Overload
 EndpointLabels = Callable[[str], Mapping[str, str]]
 """Model name -> labels that an endpoint must have to serve it."""
 
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
 
 class Decider:
     """Scores the fleet as it is. A decision is made in one step, without a pause.
@@ -31,6 +33,10 @@ class Decider:
 
     def __init__(self, fleet: Fleet, rng: Rng, endpoint_labels: EndpointLabels | None) -> None:
         self._fleet, self._rng, self._endpoint_labels = fleet, rng, endpoint_labels
+
+    def labels(self, model: str) -> Mapping[str, str]:
+        """Return the labels that an endpoint must have to serve a model; empty if every endpoint serves it."""
+        return self._endpoint_labels(model) if self._endpoint_labels is not None else _NO_LABELS
 
     def decide(
         self,
@@ -56,8 +62,9 @@ class Decider:
             origin: whose request it is, None for a decision that routes nothing.
             rng: draws in place of the decider's own.
         """
-        labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
-        candidates = self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
+        candidates = self._fleet.candidates(
+            prefix, now=view.now, subset=subset, labels=self.labels(view.model)
+        )
         if not len(candidates):
             return None
         return msgspec.structs.replace(
@@ -68,12 +75,6 @@ class Decider:
             config_generation=policy.generation,
             origin=origin,
         )
-
-
-def request_view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:
-    """Return a request as scorers see it, at the present time."""
-    n_tokens = prefix.n_tokens if prefix is not None else 0
-    return RequestView(model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {})
 
 
 def usable_tokens(decision: Decision) -> int:

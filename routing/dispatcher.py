@@ -9,8 +9,9 @@ from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision
 from ..scorers.core.model import RequestView
-from ..scorers.core.profile import Profile
 from ..scorers.core.shadow import Repeat
+from .policy import Policy
+from .priority import prioritized
 from .records import Records
 from .router import ModelRewrite, Route
 
@@ -31,7 +32,7 @@ class Dispatcher:
 
     def dispatch(
         self,
-        profile: Profile,
+        policy: Policy,
         view: RequestView,
         prefix: Prefix | None,
         decision: Decision,
@@ -41,14 +42,17 @@ class Dispatcher:
         """Return the route of a decision, after booking it. There is no pause, so that no booking is lost.
 
         Args:
-            profile: made the decision, and learns from it.
+            policy: made the decision, and its plugins learn from it.
             view: the request as scorers saw it.
             prefix: block keys of its prompt, None if it has none.
             decision: on the request; at least one endpoint is picked.
             rewrite: what changes in the request, None if nothing does.
             repeat: what an observer needs to decide again, None if none does.
         """
-        best = decision.best
+        best, profile = decision.best, policy.profile
+        if rewrite is not None and rewrite.has_priority:
+            status = self._fleet.scrape_status(best.name)
+            rewrite = prioritized(rewrite, decision, engine=(status.engine if status else None) or "")
         prediction = self._fleet.routed(best, prefix, now=view.now)
         faults = profile.picked(view, decision)
         headers, more_faults = profile.response_headers(decision)
@@ -58,10 +62,13 @@ class Dispatcher:
             self._addresses(decision),
             decision,
             headers,
-            self._fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
+            self._fleet.in_flight.book(
+                best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
+            ),
             rewrite,
             prediction,
             self._records.routed(view, decision, prefix, repeat),
+            reporters=policy.requests.reporters,
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:

@@ -43,13 +43,15 @@ class Feedback:
             self._audit(completion.route, completion)
 
     def _settle(self, route: Route, completion: Completion) -> None:
+        picker = self._picker
+        picker.records.count_faults(picker.policy.profile.ended(route.decision, tpot_s=completion.tpot_s))
         if route.booking is not None:
             if completion.is_hidden:
                 route.booking.unseen()
             else:
                 route.booking.ended()
         if route.prediction is not None and not completion.was_computed:
-            self._picker.fleet.predictions.withdraw(route.prediction)
+            picker.fleet.predictions.withdraw(route.prediction)
 
     def _audit(self, route: Route, completion: Completion) -> None:
         """Audit a request if the engine counted what it reused, and the response is the picked endpoint's."""

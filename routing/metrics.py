@@ -22,11 +22,16 @@ class RoutingMetrics:
 
         self._picks = tally("picks", "Requests sent to an endpoint.", "endpoint")
         self._refusals = tally("refusals", "Requests answered without being routed.", "code")
+        self._denied = tally("requests_denied", "Requests that an admitter refused.", "plugin")
         self._no_prefix = tally("prompts_without_prefix", "Routed requests without token ids.", "reason")
         self._prefix_cut = tally(
             "prompts_cut", "Routed requests whose token ids are known only at the start.", "reason"
         )
         self._prompt_tokens = tally("prompt_tokens", "Tokens of routed prompts.")
+        self._estimated_tokens = tally(
+            "estimated_prompt_tokens",
+            "Estimated tokens of routed prompts whose token ids are missing or cut.",
+        )
         self._usable_tokens = tally("usable_prefix_tokens", "Prompt tokens cached on the picked endpoint.")
         self._faults = Counter(
             "kvatlas_plugin_faults",
@@ -46,6 +51,10 @@ class RoutingMetrics:
         """Count a request that was refused."""
         self._refusals.add(code)
 
+    def denied(self, plugin: str) -> None:
+        """Count a request that an admitter refused."""
+        self._denied.add(plugin)
+
     def no_prefix(self, reason: str) -> None:
         """Count a request without token ids."""
         self._no_prefix.add(reason)
@@ -58,6 +67,10 @@ class RoutingMetrics:
         """Count the tokens of a routed prompt, and those cached on the picked endpoint."""
         self._prompt_tokens.add(n=tokens)
         self._usable_tokens.add(n=usable)
+
+    def prompt_estimated(self, *, tokens: int) -> None:
+        """Count the estimated tokens of a routed prompt whose ids are missing or cut."""
+        self._estimated_tokens.add(n=tokens)
 
     def plugin_fault(self, plugin: str, reason: str) -> None:
         """Count a plugin's result that had to be repaired."""

@@ -72,7 +72,7 @@ def target_by_rules(body: bytes, rules: ModelRules) -> str:
 
 
 def rewritten(body: bytes, target: str) -> ModelRewrite | None:
-    """Return `body` with `target` as its model, added if it has none; None if `body` is no JSON object.
+    """Return `body` with `target` as its model, added if it has none; None if `body` names it already or is no JSON object.
 
     Every other member keeps its bytes and its place. White space between members is dropped, and so are repeated
     members but the last.
@@ -82,6 +82,8 @@ def rewritten(body: bytes, target: str) -> ModelRewrite | None:
         members = _decode_object(body)
         asked_for = _decode_string(members["model"]) if "model" in members else ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if asked_for == target:
         return None
     members["model"] = Raw(msgspec.json.encode(target))
     # A long name would be written into every event of the response.

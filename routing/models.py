@@ -10,6 +10,7 @@ from ..configs.schema import KVAtlasConfig, ModelConfig
 from ..tokenization.configured import make_remote
 from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import NoPrefixReason, NoPrompt, ParsedRequest, Prompt
+from ..tokenization.pipeline import estimated_of_body
 from ..tokenization.reading import Reader
 from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
@@ -94,6 +95,7 @@ class ServedModels:
             stream=request.stream,
             n_prompts=request.n_prompts,
             reason=NoPrefixReason.NAME_TOO_LONG if is_too_long else NoPrefixReason.UNKNOWN_MODEL,
+            n_estimated=estimated_of_body(request),
             detail=f"no model is configured that is called {request.model!r}, and none has an adapter of that name",
         )
         return Known(prompt)

@@ -46,12 +46,14 @@ class UsageGap(StrEnum):
 class Outcome(StrEnum):
     """The end of a request; `value` is the word in metrics.
 
+    ANSWERED: the picker itself responded.
     ROUTED: the request was routed, and the gateway does not send its response to the picker.
     ABORTED: the client or the gateway went away first, or the stream broke the protocol.
     """
 
     COMPLETED = "completed"
     ROUTED = "routed"
+    ANSWERED = "answered"
     REFUSED = "refused"
     ABORTED = "aborted"
 
@@ -63,6 +65,7 @@ class Response(msgspec.Struct, frozen=True):
         status: HTTP status, None if the gateway did not send the headers.
         usage: tokens the engine counted, or why they are not known; None if usage is not read.
         n_events: events of a streamed response, without the closing `[DONE]`.
+        shows_tokens: whether it was a successful streamed response, sent as it came.
         time_to_first_byte_s: from the decision to the first byte of the body, None if none was seen.
         time_to_end_s: from the decision to the end, None if there was no decision.
     """
@@ -72,6 +75,20 @@ class Response(msgspec.Struct, frozen=True):
     n_events: int = 0
     time_to_first_byte_s: float | None = None
     time_to_end_s: float | None = None
+    shows_tokens: bool = False
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per output token after the first, None if it was not streamed or has no second token.
+
+        Tokens are counted by the engine, or as events if it reports no count.
+        """
+        first, end = self.time_to_first_byte_s, self.time_to_end_s
+        if not self.shows_tokens or first is None or end is None:
+            return None
+        counted = self.usage.output_tokens if isinstance(self.usage, Usage) else None
+        n_later = (self.n_events if counted is None else counted) - 1
+        return (end - first) / n_later if n_later > 0 else None
 
 
 NO_RESPONSE = Response()
@@ -102,6 +119,13 @@ class Completion(msgspec.Struct, frozen=True):
         if self.served is not None:
             return self.served
         return self.route.addresses[0] if self.route is not None else None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds per output token of a response by the picked endpoint, seen to its end; None of any other."""
+        if self.route is None or self.endpoint != self.route.addresses[0]:
+            return None
+        return self.response.tpot_s if self.outcome is Outcome.COMPLETED else None
 
     @property
     def was_computed(self) -> bool:

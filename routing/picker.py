@@ -11,21 +11,24 @@ from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, Origin
+from ..scorers.core.model import BurstPlace
 from ..scorers.core.shadow import Repeat
-from ..tokenization.eventual import Eventual, Known
+from ..tokenization.eventual import Eventual, Known, Later
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from .bodies import BodyReader, ReadRequest
-from .control_headers import only_if_cached
-from .decider import Decider, EndpointLabels, request_view, usable_tokens
+from .bursts import Bursts
+from .control_headers import asks_for_models, only_if_cached
+from .decider import Decider, EndpointLabels, usable_tokens
 from .dispatcher import Dispatcher
 from .model_rewrite import ModelRules
 from .origin import origin_of
 from .policy import Policy
-from .prefixes import prefix_of_prompt
+from .prefixes import covering_keys, prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NONE_LEFT, NOT_CACHED
-from .router import Refusal, Router, RoutingRequest, RoutingResult
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, SCREENED, denied
+from .request_views import completed_view, request_view
+from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
 
 class Tokenizes(Protocol):
@@ -33,6 +36,18 @@ class Tokenizes(Protocol):
 
     def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
         """See `PromptPipeline.tokenize`."""
+        ...
+
+
+class ModelCatalog(Protocol):
+    """The models that endpoints list."""
+
+    def merged(self) -> bytes | None:
+        """Return the models of all endpoints as JSON, None if no endpoint has shown its list."""
+        ...
+
+    def addresses_of(self, model: str) -> frozenset[str] | None:
+        """Return the addresses that may serve a model, None if all may."""
         ...
 
 
@@ -44,11 +59,13 @@ class PickerOptions:
         n_fallbacks: endpoints named after the picked ones.
         rules: models that replace others if no header says so; None if there are none.
         endpoint_labels: labels that an endpoint must have, by model name; None if every endpoint serves every model.
+        models: the models that endpoints list; None if nobody collects the lists.
     """
 
     n_fallbacks: int = 0
     rules: ModelRules | None = None
     endpoint_labels: EndpointLabels | None = None
+    models: ModelCatalog | None = None
 
 
 class Picker(Router):
@@ -82,11 +99,13 @@ class Picker(Router):
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
         self._rng, self.reader = rng, reader or Reader()
+        self._models = options.models
         self._bodies = BodyReader(
             self.reader, rules=options.rules, needs_model=options.endpoint_labels is not None
         )
         self._decider = Decider(fleet, rng, options.endpoint_labels)
         self._dispatcher = Dispatcher(fleet, records, rng, options.n_fallbacks)
+        self._bursts = Bursts(fleet)
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from the next decision on."""
@@ -95,11 +114,20 @@ class Picker(Router):
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         started = time.perf_counter()
-        origin = origin_of(request, self.policy.admission)
-        refusal = self.policy.admission.check(origin.priority, self.fleet)
+        policy = self.policy
+        if (
+            policy.requests.answers_models
+            and self._models is not None
+            and asks_for_models(request.path, request.headers)
+        ):
+            body = self._models.merged()
+            answer = LocalResponse(body) if body is not None else NO_MODEL_LIST
+            return Known(self.records.counted(answer, started))
+        origin = origin_of(request, policy)
+        refusal = policy.admission.check(origin.priority, self.fleet)
         if refusal is not None:
             return Known(self.records.counted(refusal, started))
-        read = self._bodies.read(request)
+        read = self._bodies.read(request, policy.requests)
         result = read.then(partial(self._read, request, origin))
         return result.map(partial(self.records.counted, started=started))
 
@@ -111,8 +139,18 @@ class Picker(Router):
             prefix: block keys of the prompt, None if it has none.
             prompt: the prompt of the keys, None if the keys were given directly.
         """
-        decision = self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
+        view = request_view(model, prefix, prompt=prompt)
+        decision = self._decider.decide(self.policy, view, prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
+
+    def _subset(self, policy: Policy, subset: frozenset[str] | None, model: str) -> frozenset[str] | None:
+        """Return the addresses allowed by the gateway, of those that list the model if lists are collected."""
+        if not policy.requests.answers_models or self._models is None:
+            return subset
+        addresses = self._models.addresses_of(model)
+        if addresses is None or subset is None:
+            return addresses if subset is None else subset
+        return _common(subset, addresses) or subset
 
     def _read(
         self, request: RoutingRequest, origin: Origin, read: ReadRequest | Refusal
@@ -121,26 +159,53 @@ class Picker(Router):
             return Known(read)
         if read.parsed is None:
             return Known(self._routed(request, origin, read, read.unread))
-        return self.pipeline.tokenize(read.parsed).map(partial(self._routed, request, origin, read))
+        prompt = self.pipeline.tokenize(read.parsed)
+        if self.policy.burst is not None:
+            return prompt.then(partial(self._in_burst, request, origin, read))
+        return prompt.map(partial(self._routed, request, origin, read))
+
+    def _in_burst(
+        self, request: RoutingRequest, origin: Origin, read: ReadRequest, prompt: Prompt
+    ) -> Eventual[RoutingResult]:
+        """Decide when the window of requests that arrive together has ended."""
+        producer = self.policy.burst
+        keys = covering_keys(prompt, self.fleet.atlas, producer.block_size) if producer is not None else None
+        if producer is None or not keys:
+            return Known(self._routed(request, origin, read, prompt))
+        labels = self._decider.labels(prompt.model)
+        place = self._bursts.place(producer, keys, subset=request.subset, labels=labels)
+        return Later(place).map(partial(self._routed, request, origin, read, prompt))
 
     def _routed(
-        self, request: RoutingRequest, origin: Origin, read: ReadRequest, prompt: Prompt | None
+        self,
+        request: RoutingRequest,
+        origin: Origin,
+        read: ReadRequest,
+        prompt: Prompt | None,
+        burst: BurstPlace | None = None,
     ) -> RoutingResult:
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(_model_of(prompt), prefix, request.headers)
+        view = request_view(
+            _model_of(prompt), prefix, request.headers, prompt=prompt, priority=origin.priority
+        )
+        view = completed_view(view, policy, read.parsed, burst)
         draws = records.draws(self._rng)
-        decision = self._decider.decide(
+        decide = partial(
+            self._decider.decide,
             policy,
             view,
             prefix,
             prompt=prompt,
-            subset=request.subset,
             overload=read.overload,
             origin=origin,
             rng=draws,
         )
+        subset = self._subset(policy, request.subset, view.model)
+        decision = decide(subset=subset)
+        if decision is None and subset is not request.subset:  # those that list the model are just gone
+            decision = decide(subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
@@ -149,8 +214,15 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            return NONE_LEFT
-        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, repeat)
+            if decision.denied is not None:
+                return denied(decision.denied)
+            return SCREENED if policy.profile.is_screened(decision) else NONE_LEFT
+        return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
+
+
+def _common(subset: frozenset[str], addresses: frozenset[str]) -> frozenset[str]:
+    """Return the addresses that a subset allows, which has `ip:port` or `ip` for every port."""
+    return frozenset(each for each in addresses if each in subset or each.rpartition(":")[0] in subset)
 
 
 def _model_of(prompt: Prompt | None) -> str:

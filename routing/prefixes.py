@@ -6,7 +6,6 @@ from array import array
 
 from ..indexer.atlas import Atlas
 from ..indexer.prefix import Prefix
-from ..tokenization.encoding.byte_form import prompt_bytes
 from ..tokenization.model import Prompt
 
 
@@ -23,8 +22,19 @@ def prefix_of_prompt(prompt: Prompt | None, atlas: Atlas) -> Prefix | None:
         return atlas.prefix(prompt.tokens, media=prompt.media, lora=lora, salt=salt, more=more)
     if prompt.unencoded is None or not atlas.learns_from_routing:
         return None
-    text = prompt_bytes(prompt.unencoded)
-    return None if text is None else atlas.byte_prefix(text, lora=lora, salt=salt)
+    return atlas.byte_prefix(prompt.unencoded, lora=lora or prompt.keyed_as or None, salt=salt)
+
+
+def covering_keys(prompt: Prompt, atlas: Atlas, block_size: int) -> array[int]:
+    """Return the keys of all blocks of a prompt, including a last one that is not full; none without a prompt."""
+    lora, salt = prompt.lora, prompt.cache_salt
+    if prompt.tokens is not None:
+        prefix = atlas.prefix(prompt.tokens, media=prompt.media, lora=lora, salt=salt)
+    elif prompt.unencoded is not None:
+        prefix = atlas.byte_prefix(prompt.unencoded, lora=lora or prompt.keyed_as or None, salt=salt)
+    else:
+        return array("Q")
+    return prefix.covering_keys(block_size)
 
 
 def prefix_of_keys(keys: array[int], block_size: int | None, atlas: Atlas) -> Prefix:

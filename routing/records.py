@@ -17,7 +17,7 @@ from .decision_log import DecisionLog
 from .metrics import RoutingMetrics
 from .observers.observers import Observers
 from .outcome import Completion
-from .router import Arrival, Route, RoutingResult
+from .router import Arrival, Refusal, Route, RoutingResult
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ class Records:
     def decided(self, decision: Decision, request_id: str) -> None:
         """Keep a decision on a request."""
         self.decisions.add(decision, request_id=request_id, at=time.time())
+        if decision.denied is not None:
+            self.metrics.denied(decision.denied.by)
 
     def routed(
         self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None
@@ -56,7 +58,7 @@ class Records:
         """Count a result and the time since `started`, and return the result."""
         if isinstance(result, Route):
             self._count_route(result.decision)
-        else:
+        elif isinstance(result, Refusal):
             self.metrics.refused(result.code.value)
         self.metrics.decision_seconds.observe(time.perf_counter() - started)
         return result
@@ -93,7 +95,9 @@ class Records:
         self.count_faults(decision.faults)
         if decision.no_prefix_reason is not None:
             self.metrics.no_prefix(decision.no_prefix_reason)
-            return  # its number of tokens is a guess at best
         if decision.cut_reason is not None:
             self.metrics.prefix_cut(decision.cut_reason)
+        if decision.is_estimated:
+            self.metrics.prompt_estimated(tokens=decision.n_tokens)
+            return
         self.metrics.prompt_known(tokens=decision.n_tokens, usable=usable_tokens(decision))

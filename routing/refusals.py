@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..configs.section import MAX_NAME_CHARS
+from ..scorers.core.decision import Denied
 from .router import Overload, Refusal, RefusalCode
 
 NO_CANDIDATES = Refusal(
@@ -18,6 +19,13 @@ NONE_LEFT = Refusal(
     dropped_reason="rejected-saturated",
 )
 """Filters dropped every candidate. Source: text and reason are the reference's."""
+
+SCREENED = Refusal(
+    RefusalCode.SERVICE_UNAVAILABLE,
+    "screeners eliminated all endpoint candidates",
+    dropped_reason="rejected-no-endpoints",
+)
+"""Screeners dropped every candidate. Source: text and reason are the reference's."""
 
 SHED = Refusal(
     RefusalCode.RESOURCE_EXHAUSTED,
@@ -48,8 +56,23 @@ NAME_TOO_LONG = Refusal(
 )
 """There is no such model, and the model in the body would be wrong."""
 
+NO_MODEL_LIST = Refusal(RefusalCode.SERVICE_UNAVAILABLE, "no model data collected yet from any endpoint")
+"""Reply to `GET /v1/models` before any endpoint has shown its list. Source: the text is the reference's."""
+
 TOO_MANY_HEADERS = Refusal(RefusalCode.HEADERS_TOO_LARGE, "the request has too many headers")
 """Headers that were not read could not be removed."""
+
+
+def denied(admission: Denied) -> Refusal:
+    """Return the refusal of a request that an admitter does not admit.
+
+    The text is the reference's. Its status is 500, by which clients and gateways take a shed request for a failing picker.
+    """
+    return Refusal(
+        RefusalCode.RESOURCE_EXHAUSTED,
+        f"request cannot be admitted: {admission.reason}",
+        dropped_reason="rejected-saturated",
+    )
 
 
 def unread(refusal: Refusal, overload: Overload) -> Refusal:

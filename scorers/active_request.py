@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
-from msgspec import Meta
 
 from .core.candidates import Candidates
 from .core.model import RequestView
@@ -17,10 +14,10 @@ from .core.registry import Registry
 class ActiveRequestParams(PluginParams, frozen=True):
     """Parameters of `active-request-scorer`."""
 
-    idle_threshold: Annotated[int, Meta(ge=0)] = 0
-    """Requests in flight up to which an endpoint counts as idle and scores 1."""
-    max_busy_score: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    """Highest score of an endpoint that is not idle."""
+    idle_threshold: int = 0
+    """Requests in flight up to which an endpoint counts as idle and scores 1; below 0 means 0."""
+    max_busy_score: float = 1.0
+    """Highest score of an endpoint that is not idle; a number outside of 0 to 1 means 1."""
     in_flight_load_producer_name: str = ""
     """Accepted without effect: kvatlas keeps one account of requests in flight."""
     request_timeout: str = ""
@@ -53,6 +50,7 @@ def register(registry: Registry) -> None:
         ActiveRequestScorer.type,
         ActiveRequestParams,
         lambda params, _: ActiveRequestScorer(
-            idle_threshold=params.idle_threshold, max_busy_score=params.max_busy_score
+            idle_threshold=max(0, params.idle_threshold),
+            max_busy_score=params.max_busy_score if 0 <= params.max_busy_score <= 1 else 1.0,
         ),
     )

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from . import (
     active_request,
+    burst_prefix_cache,
     context_length,
+    endpoint_attribute,
+    header_label_affinity,
+    in_flight_load,
     kv_cache_utilization,
+    lmetric,
     load_aware,
     lora_affinity,
+    mm_embeddings_cache,
+    multicluster,
     no_hit_lru,
     precise_prefix_cache,
     prefix_cache,
@@ -17,11 +24,28 @@ from . import (
     session_affinity,
     tiered_prefix_cache,
     token_load,
+    topology_affinity,
+    topology_extractor,
 )
+from .admitters import latency_slo, probabilistic
 from .core.registry import Registry
-from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
-from .latency import cost
+from .filters import (
+    by_label,
+    decode_role,
+    header_based_testing,
+    label_selector,
+    prefix_cache_affinity,
+    saturation,
+    slo_headroom_tier,
+    utilization,
+)
+from .filters import endpoint_attribute as attribute_filter
+from .filters import session_affinity as session_filter
+from .filters import topology_affinity as topology_filter
+from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
+from .requests import agent_identity, attribute_reporter, models_responder, session_id
+from .screeners import rollout
 
 
 def builtin_registry() -> Registry:
@@ -38,18 +62,43 @@ def builtin_registry() -> Registry:
         precise_prefix_cache,
         tiered_prefix_cache,
         cost,
+        lmetric,
+        headroom,
         lora_affinity,
         session_affinity,
+        endpoint_attribute,
+        multicluster,
+        header_label_affinity,
+        topology_affinity,
+        topology_extractor,
         no_hit_lru,
         context_length,
         label_selector,
+        by_label,
+        attribute_filter,
+        header_based_testing,
+        session_filter,
+        topology_filter,
         decode_role,
         utilization,
+        saturation,
         prefix_cache_affinity,
+        slo_headroom_tier,
         max_score,
         weighted_random,
         random_choice,
         producers,
+        in_flight_load,
+        mm_embeddings_cache,
+        burst_prefix_cache,
+        predictor,
+        latency_slo,
+        probabilistic,
+        agent_identity,
+        session_id,
+        attribute_reporter,
+        models_responder,
+        rollout,
     ):
         plugin.register(registry)
     return registry

@@ -4,6 +4,7 @@ KVAtlasError
 └── ScorersError
     ├── RegistryError      a plugin type that is registered twice or not at all
     ├── ParametersError    parameters that a plugin does not accept
+    ├── ExpressionError    an expression that cannot be read, or has no value
     ├── ProfileError       a profile that cannot work
     └── NoCandidatesError  a decision requested without any endpoint
 """
@@ -43,6 +44,10 @@ class ParametersError(ScorersError):
             message if unknown is None else f"{message}; known: {', '.join(unknown.known) or 'none'}"
         )
         self.message, self.key, self.unknown = message, key, unknown
+
+
+class ExpressionError(ScorersError):
+    """An expression that cannot be read, or that has no value."""
 
 
 class ProfileError(ScorersError):

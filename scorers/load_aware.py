@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
-from msgspec import Meta
 
 from .core.candidates import Candidates
 from .core.columns import unknown_as_zero
@@ -14,12 +11,15 @@ from .core.params import PluginParams
 from .core.ratings import WAITING, Ratings
 from .core.registry import Registry
 
+DEFAULT_THRESHOLD = 128
+"""Threshold if none above 0 is given. Source: the reference."""
+
 
 class LoadAwareParams(PluginParams, frozen=True):
     """Parameters of `load-aware-scorer`."""
 
-    threshold: Annotated[int, Meta(ge=1)] = 128
-    """Waiting requests at which an endpoint counts as full."""
+    threshold: int = DEFAULT_THRESHOLD
+    """Waiting requests at which an endpoint counts as full; 0 or less: the default."""
 
 
 class LoadAwareScorer:
@@ -42,5 +42,7 @@ class LoadAwareScorer:
 def register(registry: Registry) -> None:
     """Register `load-aware-scorer`."""
     registry.scorers.add(
-        LoadAwareScorer.type, LoadAwareParams, lambda params, _: LoadAwareScorer(params.threshold)
+        LoadAwareScorer.type,
+        LoadAwareParams,
+        lambda params, _: LoadAwareScorer(params.threshold if params.threshold > 0 else DEFAULT_THRESHOLD),
     )

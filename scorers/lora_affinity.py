@@ -1,4 +1,4 @@
-"""`lora-affinity-scorer`: prefers endpoints that have the LoRA adapter of the request, or capacity for it."""
+"""`lora-affinity-scorer`: prefers endpoints that have the LoRA adapter of the request loaded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from .core.params import NoParams
 from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 
+LOADED, RECENT, IN_MEMORY, WAITING = 1.0, 0.8, 0.7, 0.6
+"""Scores of an adapter by where it is. Sources: the reference for the first and the last, and for the third its
+`lora-load-state-scorer`; the second is a guess, so that it is less."""
+
 
 class LoraAffinityScorer:
-    """Score 1 if the adapter is active, else 0.8 if one more adapter fits, else 0.6 if it waits, else 0.
+    """Score 1 if the adapter has requests or is on the GPU, 0.8 if it probably is, 0.7 in host memory, 0.6 if it waits, else 0.
 
     An endpoint whose adapters are unknown scores 0. Ties: endpoints in the same of these states score the same.
     """
@@ -25,16 +29,18 @@ class LoraAffinityScorer:
         for row, adapters in enumerate(candidates.adapters):
             if adapters is not None:
                 scores[row] = _score(request.model, adapters)
-                n_adapters[row] = len(adapters.active) + len(adapters.waiting)
+                n_adapters[row] = len(adapters.active | adapters.waiting)
         return Ratings(scores, Inputs(n_adapters, is_load=True))
 
 
 def _score(model: str, adapters: Adapters) -> float:
-    if model in adapters.active:
-        return 1.0
-    if len(adapters.active) + len(adapters.waiting) < adapters.max_active:
-        return 0.8
-    return 0.6 if model in adapters.waiting else 0.0
+    if model in adapters.active or model in adapters.on_gpu:
+        return LOADED
+    if model in adapters.recent:
+        return RECENT
+    if model in adapters.in_memory:
+        return IN_MEMORY
+    return WAITING if model in adapters.waiting else 0.0
 
 
 def register(registry: Registry) -> None:

@@ -7,15 +7,16 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from .burst_prefix_cache import BurstScorer
 from .core.candidates import Candidates
 from .core.columns import FloatArray
 from .core.model import RequestView
 from .core.operations import rate_by_share
 from .core.params import BuildContext, PluginParams
-from .core.prefix_source import ApproxProducer, PrefixSource
+from .core.prefix_source import ApproxProducer, BurstProducer, PrefixSource
 from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
-from .producers import ApproxParams, Limit, Size
+from .producers import DEFAULT_LRU_CAPACITY, Limit, Size
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -44,9 +45,12 @@ class PrefixCacheParams(PluginParams, frozen=True):
         """Return the index that the scorer's own parameters describe, None if they describe none."""
         if self.auto_tune is None and self.lru_capacity_per_server is None:
             return None
-        return ApproxParams(
-            auto_tune=self.auto_tune is not False, lru_capacity_per_server=self.lru_capacity_per_server
-        ).producer()
+        capacity = self.lru_capacity_per_server or DEFAULT_LRU_CAPACITY
+        return ApproxProducer(
+            None if self.auto_tune is not False else capacity,
+            default_capacity=capacity,
+            min_block_size=1,  # versions of the reference with these parameters had no minimum
+        )
 
 
 class PrefixCacheScorer:
@@ -93,8 +97,14 @@ def register(registry: Registry) -> None:
     registry.scorers.add(PrefixCacheScorer.type, PrefixCacheParams, _make)
 
 
-def _make(params: PrefixCacheParams, context: BuildContext) -> PrefixCacheScorer:
+def _make(params: PrefixCacheParams, context: BuildContext) -> PrefixCacheScorer | BurstScorer:
     source = context.prefix_source(tier=params.tier, producer=params.prefix_match_info_producer_name)
+    if isinstance(source, BurstProducer):
+        return BurstScorer(
+            source.block_size,
+            length_weight=params.match_length_weight,
+            length_scale_tokens=params.match_length_scale_tokens,
+        )
     return PrefixCacheScorer(
         source,
         length_weight=params.match_length_weight,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
-from msgspec import Meta
 
 from .core.candidates import Candidates
 from .core.model import RequestView
@@ -13,12 +10,15 @@ from .core.params import PluginParams
 from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 
+DEFAULT_THRESHOLD = 4_194_304
+"""Source: the reference's default."""
+
 
 class TokenLoadParams(PluginParams, frozen=True):
     """Parameters of `token-load-scorer`."""
 
-    queue_threshold_tokens: Annotated[int, Meta(ge=1)] = 4_194_304
-    """Tokens at which an endpoint counts as full; the default is 128 requests of 32,768 tokens."""
+    queue_threshold_tokens: int = DEFAULT_THRESHOLD
+    """Tokens at which an endpoint counts as full; 0 or less means the default, 128 requests of 32,768 tokens."""
     in_flight_load_producer_name: str = ""
     """Accepted without effect: kvatlas keeps one account of requests in flight."""
 
@@ -26,6 +26,7 @@ class TokenLoadParams(PluginParams, frozen=True):
 class TokenLoadScorer:
     """Score `1 - min(t, threshold) / threshold` for t uncached tokens in flight, including those of this request.
 
+    If `inflight-load-producer` adds estimated output tokens, those of this request count too.
     Ties: equal tokens score the same, and so do all at or above the threshold.
     """
 
@@ -37,7 +38,7 @@ class TokenLoadScorer:
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the number of tokens."""
         full = self._threshold
-        tokens = candidates.in_flight_tokens + candidates.uncached_tokens(request)
+        tokens = candidates.in_flight_tokens + candidates.uncached_tokens(request) + request.output_tokens
         return Ratings(1 - np.minimum(tokens, full) / full, Inputs(tokens))
 
 
@@ -46,5 +47,7 @@ def register(registry: Registry) -> None:
     registry.scorers.add(
         TokenLoadScorer.type,
         TokenLoadParams,
-        lambda params, _: TokenLoadScorer(params.queue_threshold_tokens),
+        lambda params, _: TokenLoadScorer(
+            params.queue_threshold_tokens if params.queue_threshold_tokens > 0 else DEFAULT_THRESHOLD
+        ),
     )

@@ -3,9 +3,11 @@
     KVAtlasError
     └── TokenizationError
         ├── RequestError             the client's body is invalid; the client gets status 400 with the message
-        │   ├── BodyFormatError      not a JSON object
+        │   ├── BodyFormatError      not a JSON object, or a field that no engine takes
         │   ├── ModelMissingError    no model name
         │   └── PromptMissingError   no prompt, messages or input, although the path needs one
+    ├── MessageFormatError       a protobuf message is malformed; becomes a BodyFormatError
+    ├── MessageTooComplexError   a protobuf message has too many fields; a reason for having no prefix
     ├── NotReadError             the request was not read in time
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled, or fails on a chat
@@ -34,7 +36,7 @@ class RequestError(TokenizationError):
 
 
 class BodyFormatError(RequestError):
-    """A body that is not a JSON object."""
+    """A body that is not a JSON object, or has a field in a form that no engine takes."""
 
 
 class ModelMissingError(RequestError):
@@ -43,6 +45,14 @@ class ModelMissingError(RequestError):
 
 class PromptMissingError(RequestError):
     """A body without prompt, messages or input, although the path needs one."""
+
+
+class MessageFormatError(TokenizationError):
+    """A protobuf message, or what gRPC sends before it, that is malformed."""
+
+
+class MessageTooComplexError(TokenizationError):
+    """A protobuf message with too many fields."""
 
 
 class NotReadError(TokenizationError):

@@ -21,6 +21,10 @@ class NoPrefixReason(StrEnum):
 
     UNKNOWN_PATH = "unknown_path"
     """The path does not belong to a known API, or there is no body to read."""
+    UNREAD = "unread"
+    """The configuration routes such requests without reading them (`passthrough-parser`)."""
+    COMPRESSED = "compressed"
+    """The message of a gRPC request is compressed."""
     NO_GENERATION = "no_generation"
     """The path only tokenizes or renders; the engine computes no blocks for it."""
     NO_TOKENIZER = "no_tokenizer"
@@ -211,7 +215,10 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         cut: as in `TokenPrompt`.
         reason: why there are no tokens; None if there are tokens.
         detail: `reason` in words; empty if there are tokens.
-        unencoded: the text or chat, if only its ids are missing; otherwise None.
+        unencoded: its byte form, if only its ids are missing and it is not too long; otherwise None.
+        n_estimated: estimated tokens, if the ids are missing or cut; 0 if the engine computes nothing for the request, or if nothing
+            is known of the prompt.
+        keyed_as: the model whose prompts of the same text are the same; empty if every name is an alias or an adapter of one.
     """
 
     model: str
@@ -224,4 +231,6 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     cut: NoPrefixReason | None = None
     reason: NoPrefixReason | None = None
     detail: str = ""
-    unencoded: TextPrompt | ChatPrompt | None = None
+    unencoded: bytes | None = None
+    n_estimated: int = 0
+    keyed_as: str = ""

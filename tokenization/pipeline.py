@@ -13,8 +13,9 @@ from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
 from .chats.template_process import TemplateProcess
 from .chats.time_bound import INLINE_RENDER_S, render_limit_s
-from .encoding.byte_form import MAX_BYTES
+from .encoding.byte_form import MAX_BYTES, byte_form, estimated_tokens
 from .encoding.encoding_pool import EncodingPool
+from .encoding.media_tokens import MediaTokens
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
 from .encoding.truncation import prompt_of, texts_of
@@ -50,6 +51,11 @@ _REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
     EncoderBusyError: NoPrefixReason.TOKENIZER_BUSY,
 }
 _ENCODE_ERRORS = tuple(_REASONS)
+
+_WITHOUT_TOKENS = frozenset({
+    NoPrefixReason.UNKNOWN_PATH, NoPrefixReason.NO_GENERATION, NoPrefixReason.PROMPT_EMBEDS, NoPrefixReason.MEDIA,
+})  # fmt: skip
+"""Reasons with which the length of a body says nothing of the tokens in it."""
 
 
 class _Encoding(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +135,7 @@ class PromptPipeline:
         remote: gets ids from engines if they cannot be computed here; None without engines.
         pool: encodes texts; None makes one with the defaults.
         reader: renders long chats; None makes one with the defaults.
+        media: estimates the tokens of media in prompts without ids; None for the defaults.
 
     Attributes:
         tokenizer, own_renderer: as above; may be replaced at any time.
@@ -144,12 +151,14 @@ class PromptPipeline:
         remote: RemoteTokenizer | None = None,
         pool: EncodingPool | None = None,
         reader: Reader | None = None,
+        media: MediaTokens | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self._model_names = frozenset(model_names)
         self._template_process = template_process
         self.own_renderer = own_renderer
         self._remote, self._pool, self._reader = remote, pool or EncodingPool(), reader or Reader()
+        self._media = media or MediaTokens()
 
     async def prompt(self, path: str, body: bytes) -> Prompt:
         """Return the prompt of one HTTP request, with the ids that the engine will compute.
@@ -263,7 +272,9 @@ class PromptPipeline:
     def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
         known = outcome if isinstance(outcome, TokenPrompt) else None
         missing = outcome if isinstance(outcome, NoPrompt) else None
-        source = request.prompt if missing and not self._is_too_long(request, missing) else None
+        unencoded, n_estimated = None, 0
+        if known is None or known.cut is not None:
+            unencoded, n_estimated = self._estimated(request, missing)
         return Prompt(
             model=request.model,
             tokens=known.tokens if known else None,
@@ -275,13 +286,27 @@ class PromptPipeline:
             cut=known.cut if known else None,
             reason=missing.reason if missing else None,
             detail=missing.detail if missing else "",
-            unencoded=source if isinstance(source, (TextPrompt, ChatPrompt)) else None,
+            unencoded=unencoded if missing else None,
+            n_estimated=n_estimated,
+            keyed_as="" if self._model_names else request.model,
         )
 
-    def _is_too_long(self, request: ParsedRequest, missing: NoPrompt) -> bool:
+    def _estimated(self, request: ParsedRequest, missing: NoPrompt | None) -> tuple[bytes | None, int]:
+        """Return the byte form of a prompt, None if there is none, and its estimated tokens."""
+        source = request.prompt
+        if isinstance(source, (TextPrompt, ChatPrompt)) and not self._is_too_long(request, missing):
+            form = byte_form(source, self._media)
+            if form is not None:
+                n_tokens = estimated_tokens(len(form))
+                limit = source.truncation
+                return form, n_tokens if limit is None else min(n_tokens, limit.n_tokens)
+        return None, estimated_of_body(request)
+
+    def _is_too_long(self, request: ParsedRequest, missing: NoPrompt | None) -> bool:
         """Return whether the bytes of a prompt without ids are too many to make keys of them."""
         n_bytes = len(request.raw.body) if request.raw is not None else 0
-        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > min(self._pool.max_chars, MAX_BYTES)
+        is_too_long = missing is not None and missing.reason is NoPrefixReason.TOO_LONG
+        return is_too_long or n_bytes > min(self._pool.max_chars, MAX_BYTES)
 
     def _lora(self, model: str) -> str | None:
         """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""
@@ -289,6 +314,14 @@ class PromptPipeline:
             return None
         base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
         return model if base is None else model[len(base) + 1 :].strip() or None
+
+
+def estimated_of_body(request: ParsedRequest) -> int:
+    """Return the tokens that a prompt is estimated to have by the length of the whole body; 0 if that says nothing."""
+    prompt = request.prompt
+    if request.raw is None or (isinstance(prompt, NoPrompt) and prompt.reason in _WITHOUT_TOKENS):
+        return 0
+    return estimated_tokens(len(request.raw.body))
 
 
 def _not_encoded(error: TokenizationError) -> NoPrompt:

@@ -11,6 +11,7 @@ from .chats.template_process import TemplateProcess
 from .configured import chat_options, check_renderer, own_renderer
 from .encoding.context import context_tokens
 from .encoding.encoding_pool import EncodingPool
+from .encoding.media_tokens import MediaTokens
 from .encoding.segment_encoder import EncodingLimits, SegmentEncoder
 from .encoding.tokenizer_files import TokenizerFiles
 from .errors import TokenizerLoadError
@@ -58,6 +59,7 @@ class Tokenization:
             remote=remote,
             pool=self.pool,
             reader=reader,
+            media=MediaTokens(config.estimate),
         )
         self._reload_interval_s = config.reload_interval
 

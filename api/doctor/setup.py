@@ -9,7 +9,7 @@ from ..descriptors import process_budget
 from ..errors import AuthError, TlsError
 from ..http2.library import installed_library
 from ..http2.native import obstacle
-from ..tls.certificates import Certificates
+from ..tls.certificates import Certificates, speaks_tls
 from ..tls.mismatches import REMEDIES, Spoken
 from ..tokens import TokenFiles
 from .check import Check, Finding, State
@@ -144,16 +144,20 @@ def _descriptors(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _http2(deployment: Deployment) -> Iterator[Finding]:
-    if deployment.config.ext_proc.transport == "grpc":
+    ext_proc = deployment.config.ext_proc
+    if ext_proc.transport == "grpc":
         yield Finding(State.OK, "ext-proc does not use libnghttp2")
         return
-    missing = obstacle()
+    missing = obstacle(
+        with_tls=speaks_tls(deployment.config.server.tls, by_default=ext_proc.compat == "llm-d")
+    )
     library = installed_library()
     if missing is not None or library is None:
         yield Finding(
             State.WARN,
             f"ext-proc runs on grpc.aio, at several times the cost: {missing}",
-            "libnghttp2.so.14 (Debian: libnghttp2-14), and pip install kvatlas where a C++20 compiler is",
+            "libnghttp2.so.14 (Debian: libnghttp2-14), for TLS libssl.so.3 (Debian: libssl3 or libssl3t64), and "
+            "pip install kvatlas where a C++20 compiler is",
         )
         return
     for attack in library.unfixed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from typing import Literal
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -20,6 +22,9 @@ from .metrics import StreamMetrics
 from .server import ExtProcServer, message_limit
 from .stream import StreamOptions, StreamReports
 
+MAX_THREADS = 8
+"""Threads for connections unless configured."""
+
 
 def make_ext_proc(
     config: ExtProcConfig,
@@ -30,6 +35,7 @@ def make_ext_proc(
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
     max_connections: int,
+    n_threads: int,
     transport_metrics: TransportMetrics,
     reports: StreamReports,
     on_mismatch: OnMismatch,
@@ -44,16 +50,18 @@ def make_ext_proc(
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
         max_connections: as configured, or as many as the process has descriptors for.
+        n_threads: see `thread_count`.
         transport_metrics: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
     """
     limits = Limits(
-        message_limit(config.max_body_bytes),
+        config.max_message_bytes or message_limit(config.max_body_bytes),
         max_connections=max_connections,
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,
+        n_threads=n_threads,
     )
     intake = Intake(
         max_requests=config.max_pending_requests,
@@ -71,9 +79,20 @@ def make_ext_proc(
             intake=intake,
             max_body_bytes=config.max_body_bytes,
             read_usage=config.read_usage,
+            use_subset=config.use_subset,
+            emit_scores=config.emit_scores,
+            max_sent_bytes=config.max_sent_message_bytes,
         ),
         limits=limits,
         transport_metrics=transport_metrics,
         reports=StreamMetrics(registry, intake).counted(reports),
         on_mismatch=on_mismatch,
     )
+
+
+def thread_count(configured: int | Literal["auto"], *, n_processes: int) -> int:
+    """Return the threads for connections: of a process's part of the cores, all but the one that decides."""
+    if configured != "auto":
+        return configured
+    n_cores = len(os.sched_getaffinity(0)) // n_processes
+    return max(1, min(MAX_THREADS, n_cores - 1))

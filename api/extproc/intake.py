@@ -66,6 +66,7 @@ class Intake:
         self._collecting: dict[Share, float] = {}
         """Uploads -> when they began, oldest first."""
         self._now = 0.0
+        self._refreshed: list[Callable[[], None]] = []
         self.n_streams = 0
         self.n_requests = 0
         self.n_bytes = self.n_small_bytes = 0
@@ -102,6 +103,15 @@ class Intake:
     def carry(self, n_bytes: int) -> None:
         """Count bytes that the transport holds, negative for those that it holds no more; never refuses."""
         self.n_bytes += n_bytes
+
+    def watch(self, refresh: Callable[[], None]) -> None:
+        """Have `refresh` called by `refresh_all`."""
+        self._refreshed.append(refresh)
+
+    def refresh_all(self) -> None:
+        """Count what transports hold by now."""
+        for refresh in self._refreshed:
+            refresh()
 
     def admit(self, asking: Share | None = None) -> bool:
         """Admit a pending request, unless the limit is reached."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...routing.outcome import Completion, Outcome, ResponseBegun
-from ...routing.router import ModelRewrite, Overload, Route, RoutingResult
+from ...routing.router import LocalResponse, ModelRewrite, Overload, Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from .intake import OnRevoked
@@ -74,7 +74,7 @@ class ExtProcMachine:
                     Step(replies, passes=True) if self._response.can_pass else self._responded(replies, now)
                 )
             case "response_trailers":
-                return self._responded(self._response.trailers(), now)
+                return self._responded(self._response.trailers(message), now)
             case "request_headers":
                 step = self._request.headers(message, now=now)
             case "request_body":
@@ -91,7 +91,8 @@ class ExtProcMachine:
         if isinstance(result, Route):
             rewrite = result.rewrite
             self._route, self._routed_at = _without_body(result, rewrite) if rewrite else result, now
-        return self._refused(step, now) if step.end else step
+        outcome = Outcome.ANSWERED if isinstance(result, LocalResponse) else Outcome.REFUSED
+        return self._refused(step, now, outcome) if step.end else step
 
     def revoked(self, reason: Overload) -> Step:
         """Return the actions of a request that must not wait for more of its body."""
@@ -149,9 +150,9 @@ class ExtProcMachine:
         begun = ResponseBegun(self._route, is_first_token, self._response.served)
         return Step(step.replies, begun=begun, completion=step.completion)
 
-    def _refused(self, step: Step, now: float) -> Step:
-        """Complete a step that ends the request phase and the stream, as only a refusal does."""
-        return Step(step.replies, end=True, completion=self._completion(Outcome.REFUSED, now))
+    def _refused(self, step: Step, now: float, outcome: Outcome = Outcome.REFUSED) -> Step:
+        """Complete a step that ends the request phase and the stream: a refusal, or a response of the picker's own."""
+        return Step(step.replies, end=True, completion=self._completion(outcome, now))
 
     def _responded(self, replies: Replies, now: float) -> Step:
         """Make a step of the response. The end of a response without a decision is reported when the stream closes."""

@@ -115,6 +115,11 @@ def message_by_library(data: bytes) -> Message:
     )
 
 
+def trailers_of(message: Message) -> dict[str, str]:
+    """Return the trailers of a message that ends a response, as `Message.headers` has headers."""
+    return _read(message.decoded.response_trailers.trailers) if message.decoded is not None else {}
+
+
 def _read(headers: pb.HeaderMap) -> dict[str, str]:
     read = {
         header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value

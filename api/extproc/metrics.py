@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import StateCollector, gauge
 from ...fleet.tallies import Tally, Times
+from ...routing.attainment import attained
 from ...routing.outcome import Completion, Outcome, Usage, UsageGap
 from .intake import Intake
 from .stream import StreamReports
@@ -42,6 +43,12 @@ class StreamMetrics:
         self._errors = Counter(
             "kvatlas_extproc_stream_errors", "ext-proc streams that failed.", ["reason"], registry=registry
         )
+        self._objectives = Counter(
+            "kvatlas_slo_requests",
+            "Objectives that routed requests named, by what became of them.",
+            ["objective", "outcome"],
+            registry=registry,
+        )
         registry.register(StateCollector(lambda: _intake_families(intake)))
 
     def failed(self, reason: str) -> None:
@@ -57,6 +64,8 @@ class StreamMetrics:
             self._served.add(_served_by(completion))
         if response.time_to_first_byte_s is not None:
             self._first_byte.observe(response.time_to_first_byte_s)
+        for objective, outcome in attained(completion):
+            self._objectives.labels(objective.value, outcome.value).inc()
         if response.usage is not None:
             self._count_usage(response.usage, has_ended=completion.outcome is Outcome.COMPLETED)
 
@@ -96,6 +105,7 @@ def _served_by(completion: Completion) -> str:
 
 
 def _intake_families(intake: Intake) -> Iterator[Metric]:
+    intake.refresh_all()
     pending = gauge("pending_requests", "Requests being collected or routed.")
     pending.add_metric([], intake.n_requests)
     held = gauge("held_bytes", "Bytes of bodies, partial messages and unsent answers held.")

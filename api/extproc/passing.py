@@ -49,13 +49,16 @@ class Report(NamedTuple):
     held: bytes
 
 
-def passage(reading: Reading, *, gives_back: bool, has_begun: bool) -> Passage | None:
+def passage(
+    reading: Reading, *, gives_back: bool, has_begun: bool, leaves_end: bool = False
+) -> Passage | None:
     """Return what passes the rest of a body, None if the native part is missing.
 
     Args:
         reading: where to go on.
         gives_back: whether the gateway wants the body back.
         has_begun: whether a byte of the body was seen before.
+        leaves_end: whether its end is for Python.
     """
     try:
         from ._native import response_passage  # noqa: PLC0415 - absent if the extension is not built
@@ -64,6 +67,7 @@ def passage(reading: Reading, *, gives_back: bool, has_begun: bool) -> Passage |
     return response_passage(
         gives_back=gives_back,
         has_begun=has_begun,
+        leaves_end=leaves_end,
         reads=reading.reads,
         is_skipping=reading.is_skipping,
         held=reading.held,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -11,6 +11,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 
 from ...routing.control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
 from ...routing.router import Refusal
+from ...scorers.core.around import Attribute
 from ..errors import refusal_text, status_of
 from . import ext_proc_pb2 as pb
 from .body_frame import field
@@ -26,6 +27,12 @@ _BodyKind = Literal["request_body", "response_body"]
 
 HeaderFields = tuple[tuple[str, bytes], ...]
 """(name, value) of headers to set."""
+
+Scores = Mapping[str, float]
+"""Address of each endpoint that filters kept -> its total score."""
+
+SCORES_KEY = f"{DESTINATION_HEADER}-scores"
+"""Key of the scores in dynamic metadata."""
 
 _OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
@@ -69,29 +76,35 @@ class HeaderEdits(NamedTuple):
 NO_EDITS = HeaderEdits()
 
 
-def destination_on_headers(destination: str, edits: HeaderEdits = NO_EDITS) -> bytes:
-    """Return the reply to request headers, with the destination.
+def destination_on_headers(
+    destination: str, edits: HeaderEdits = NO_EDITS, scores: Scores | None = None
+) -> bytes:
+    """Return the reply to request headers, with the destination, and scores if they are given.
 
-    Cost: 0.2 µs for a destination seen before; 15 µs for a new one, or if headers are edited.
+    Cost: 0.2 µs for a destination seen before; 15 µs for a new one, if headers are edited, or with scores.
     """
-    return _routed_headers(destination) if edits == NO_EDITS else _on_headers(destination, edits)
+    is_usual = edits == NO_EDITS and scores is None
+    return _routed_headers(destination) if is_usual else _on_headers(destination, edits, scores)
 
 
 def destination_on_body(
-    destination: str, edits: HeaderEdits = NO_EDITS, new_body: bytes | None = None
+    destination: str,
+    edits: HeaderEdits = NO_EDITS,
+    new_body: bytes | None = None,
+    scores: Scores | None = None,
 ) -> bytes | LongReply:
     """Return the reply to a BUFFERED body, with the destination; `new_body` replaces the body."""
-    if edits == NO_EDITS and new_body is None:
+    if edits == NO_EDITS and new_body is None and scores is None:
         return _routed_body(destination)
     if new_body is not None and len(new_body) > MAX_AT_ONCE_BYTES:
-        return LongReply(2 * len(new_body), _on_long_body(destination, edits, new_body))
-    return _on_body(destination, edits, new_body)
+        return LongReply(2 * len(new_body), _on_long_body(destination, edits, new_body, scores))
+    return _on_body(destination, edits, new_body, scores)
 
 
-def destination_on_trailers(destination: str) -> bytes:
+def destination_on_trailers(destination: str, scores: Scores | None = None) -> bytes:
     """Return the reply to trailers. Headers cannot change any more, so metadata alone carries the destination."""
     return pb.ProcessingResponse(
-        request_trailers=pb.TrailersResponse(), dynamic_metadata=_metadata(destination)
+        request_trailers=pb.TrailersResponse(), dynamic_metadata=_metadata(destination, scores)
     ).SerializeToString()
 
 
@@ -121,17 +134,56 @@ def response_headers_with(headers: HeaderFields) -> bytes:
     ).SerializeToString()
 
 
-def refused(refusal: Refusal) -> bytes:
-    """Return an immediate response, which Envoy sends to the client in place of an engine's."""
+def refused(refusal: Refusal, *, is_grpc: bool = False) -> bytes:
+    """Return an immediate response, which Envoy sends to the client in place of an engine's.
+
+    Args:
+        refusal: what the client is told.
+        is_grpc: whether the client speaks gRPC: Envoy would tell it INTERNAL for a bad request.
+    """
     reason = refusal.dropped_reason
     headers = _options([(DROPPED_REASON_HEADER, reason.encode())]) if reason else None
+    status = status_of(refusal.code)
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
-            status=pb.HttpStatus(code=status_of(refusal.code).http),
+            status=pb.HttpStatus(code=status.http),
             headers=pb.HeaderMutation(set_headers=headers) if headers else None,
             body=refusal_text(refusal).encode(),
+            grpc_status=pb.GrpcStatus(status=status.grpc.value[0]) if is_grpc else None,
         )
     ).SerializeToString()
+
+
+def local_response(body: bytes) -> bytes:
+    """Return an immediate response with status 200 and a JSON body."""
+    headers = _options([("content-type", b"application/json")])
+    return pb.ProcessingResponse(
+        immediate_response=pb.ImmediateResponse(
+            status=pb.HttpStatus(code=200), headers=pb.HeaderMutation(set_headers=headers), body=body
+        )
+    ).SerializeToString()
+
+
+def with_attributes(replies: Replies, attributes: Iterable[Attribute]) -> Replies:
+    """Return the same replies, with numbers in the dynamic metadata of the last one; later ones of a name win."""
+    structs: dict[str, Struct] = {}
+    for each in attributes:
+        structs.setdefault(each.namespace, Struct()).fields[each.name].number_value = each.value
+    metadata = Struct(fields={name: Value(struct_value=each) for name, each in structs.items()})
+    # Protobuf reads messages that follow each other as one.
+    more = pb.ProcessingResponse(dynamic_metadata=metadata).SerializeToString()
+    *before, last = replies
+    if isinstance(last, LongReply):
+        return (*before, LongReply(last.n_bytes, _with_last(last.messages, more)))
+    return (*before, last + more)
+
+
+def _with_last(messages: Iterator[bytes], more: bytes) -> Iterator[bytes]:
+    message = next(messages)
+    for following in messages:
+        yield message
+        message = following
+    yield message + more
 
 
 def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
@@ -142,31 +194,33 @@ def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
 
 @lru_cache(REMEMBERED)
 def _routed_headers(destination: str) -> bytes:
-    return _on_headers(destination, NO_EDITS)
+    return _on_headers(destination, NO_EDITS, None)
 
 
 @lru_cache(REMEMBERED)
 def _routed_body(destination: str) -> bytes:
-    return _on_body(destination, NO_EDITS, None)
+    return _on_body(destination, NO_EDITS, None, None)
 
 
-def _on_headers(destination: str, edits: HeaderEdits) -> bytes:
+def _on_headers(destination: str, edits: HeaderEdits, scores: Scores | None) -> bytes:
     return pb.ProcessingResponse(
         request_headers=pb.HeadersResponse(response=_routed(destination, edits)),
-        dynamic_metadata=_metadata(destination),
+        dynamic_metadata=_metadata(destination, scores),
     ).SerializeToString()
 
 
-def _on_body(destination: str, edits: HeaderEdits, new_body: bytes | None) -> bytes:
+def _on_body(destination: str, edits: HeaderEdits, new_body: bytes | None, scores: Scores | None) -> bytes:
     common = _routed(destination, edits)
     if new_body is not None:
         common.body_mutation.body = new_body
     return pb.ProcessingResponse(
-        request_body=pb.BodyResponse(response=common), dynamic_metadata=_metadata(destination)
+        request_body=pb.BodyResponse(response=common), dynamic_metadata=_metadata(destination, scores)
     ).SerializeToString()
 
 
-def _on_long_body(destination: str, edits: HeaderEdits, new_body: bytes) -> Iterator[bytes]:
+def _on_long_body(
+    destination: str, edits: HeaderEdits, new_body: bytes, scores: Scores | None
+) -> Iterator[bytes]:
     """Make the message of `_on_body` with one copy of the body; protobuf makes several."""
     n_bytes = len(new_body)
     head = field(pb.BodyMutation.BODY_FIELD_NUMBER, n_bytes)
@@ -174,7 +228,7 @@ def _on_long_body(destination: str, edits: HeaderEdits, new_body: bytes) -> Iter
     head = _routed(destination, edits).SerializeToString() + head
     head = field(pb.BodyResponse.RESPONSE_FIELD_NUMBER, len(head) + n_bytes) + head
     head = field(pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, len(head) + n_bytes) + head
-    metadata = pb.ProcessingResponse(dynamic_metadata=_metadata(destination)).SerializeToString()
+    metadata = pb.ProcessingResponse(dynamic_metadata=_metadata(destination, scores)).SerializeToString()
     yield b"%b%b%b" % (head, new_body, metadata)
 
 
@@ -191,8 +245,10 @@ def _options(headers: Iterable[tuple[str, bytes]]) -> list[pb.HeaderValueOption]
     ]
 
 
-def _metadata(destination: str) -> Struct:
+def _metadata(destination: str, scores: Scores | None) -> Struct:
     picked = Struct(fields={DESTINATION_HEADER: Value(string_value=destination)})
+    if scores is not None:
+        picked.fields[SCORES_KEY].struct_value.update(scores)
     return Struct(fields={LB_NAMESPACE: Value(struct_value=picked)})
 
 

@@ -6,16 +6,27 @@ from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
-from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
+from ...routing.router import (
+    LocalResponse,
+    ModelRewrite,
+    Overload,
+    Refusal,
+    RefusalCode,
+    Route,
+    RoutingRequest,
+    RoutingResult,
+)
+from ...scorers.core.decision import Decision
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
 from .headers import essential
 from .intake import Share
-from .messages import MAX_HEADERS, NO_MESSAGE, Message
-from .replies import NO_EDITS, HeaderEdits, Replies
+from .messages import MAX_HEADERS, MAX_MESSAGE_OVERHEAD_BYTES, NO_MESSAGE, Message
+from .replies import NO_EDITS, HeaderEdits, Replies, Scores
 from .stream import Step, StreamOptions
+from .usage import is_grpc
 
 
 class Mode(Enum):
@@ -87,10 +98,11 @@ class RequestPhase:
         self._form = _ReplyForm.HEADERS
         self._is_whole = True
         self._overload: Overload | None = None
+        self._arrived_at = 0.0
 
     def read_metadata(self, metadata: pb.Metadata) -> None:
         """Read the subset hint, which may come with any message of the request; the last one counts."""
-        subset = self._options.dialect.subset(metadata)
+        subset = self._options.dialect.subset(metadata) if self._options.use_subset else None
         self._subset = self._subset if subset is None else subset
 
     def headers(self, message: Message, *, now: float) -> Step:
@@ -98,6 +110,7 @@ class RequestPhase:
         if self._phase is not _AT_HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
         self._phase = _AT_BODY
+        self._arrived_at = now
         self.is_bare = message.end_of_stream
         if message.n_headers > MAX_HEADERS:
             return self.routed(TOO_MANY_HEADERS)
@@ -149,9 +162,16 @@ class RequestPhase:
         """Return the actions after routing the request of the last step."""
         self._phase = _ENDED if self._is_whole else _PASSING
         self._share.release()
+        if isinstance(result, Route) and result.rewrite is not None and self._is_unsendable(result.rewrite):
+            limit = self._options.max_sent_bytes
+            text = f"the request body with another model is larger than {limit} bytes, the limit of messages"
+            result = Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text)
         if isinstance(result, Refusal):
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
-            step = Step(replies=(replies.refused(refusal),), end=True)
+            kind = self._headers_message.headers.get("content-type", "")
+            step = Step(replies=(replies.refused(refusal, is_grpc=is_grpc(kind)),), end=True)
+        elif isinstance(result, LocalResponse):
+            step = Step(replies=(replies.local_response(result.body),), end=True)
         else:
             step = Step(replies=self._replies(result))
         self._body = b""
@@ -248,35 +268,49 @@ class RequestPhase:
                 subset=self._subset,
                 request_id=self.request_id,
                 overload=self._overload,
+                arrived_at=self._arrived_at,
             )
         )
 
+    def _is_unsendable(self, rewrite: ModelRewrite) -> bool:
+        """Return whether a changed body is too long for one message, in which BUFFERED returns it."""
+        n_bytes = len(rewrite.body) + MAX_MESSAGE_OVERHEAD_BYTES
+        return self._form is _ReplyForm.BODY and n_bytes > self._options.max_sent_bytes
+
     def _replies(self, route: Route) -> Replies:
         destination = ",".join(route.addresses)
+        scores = _totals(route.decision) if self._options.emit_scores else None
         body, new_body = self._body, None
         if route.rewrite is not None:
             body = new_body = route.rewrite.body
         edits = self._all_edits(body, rewritten=new_body is not None)
+        if route.request_headers:
+            fields = tuple((name, value.encode()) for name, value in route.request_headers.items())
+            edits = HeaderEdits(edits.set + fields, edits.remove)
         match self._form:
             case _ReplyForm.BODY:
-                return (replies.destination_on_body(destination, edits, new_body),)
+                return (replies.destination_on_body(destination, edits, new_body, scores),)
             case _ReplyForm.HEADERS:
-                return (replies.destination_on_headers(destination, edits),)
+                return (replies.destination_on_headers(destination, edits, scores),)
             case _ReplyForm.HEADERS_BODY:
                 chunks = replies.request_body_chunks(body, end_of_stream=self._is_whole)
-                return (replies.destination_on_headers(destination, edits), *chunks)
+                return (replies.destination_on_headers(destination, edits, scores), *chunks)
             case _ReplyForm.HEADERS_BODY_TRAILERS:
                 chunks = replies.request_body_chunks(body, end_of_stream=False)
                 return (
-                    replies.destination_on_headers(destination, edits),
+                    replies.destination_on_headers(destination, edits, scores),
                     *chunks,
                     replies.REQUEST_TRAILERS_UNCHANGED,
                 )
             case _ReplyForm.TRAILERS:
-                return (replies.destination_on_trailers(destination),)
+                return (replies.destination_on_trailers(destination, scores),)
 
     def _all_edits(self, body: bytes, *, rewritten: bool) -> HeaderEdits:
         if not body or not self._is_whole:
             return self._edits
         more = self._options.dialect.request_fields(self._headers_message, body, rewritten=rewritten)
         return HeaderEdits(self._edits.set + more, self._edits.remove) if more else self._edits
+
+
+def _totals(decision: Decision) -> Scores:
+    return dict(zip(decision.kept_addresses, decision.totals.tolist(), strict=True))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...routing.outcome import Response
+from ...routing.outcome import Response, Usage, UsageGap
 from ...routing.router import Route
+from ...scorers.core.around import AttributeReporter, UsageCounts
+from ..errors import http_status
 from . import ext_proc_pb2 as pb
 from . import replies
+from .grpc_usage import GrpcMessages
 from .headers import read_served
 from .intake import Share
-from .messages import Message
+from .messages import Message, trailers_of
 from .model_name import ModelName
 from .passing import Reading, passage, read_report
 from .replies import Replies
 from .stream import StreamOptions
-from .usage import UsageReader, is_encoded, is_event_stream, usage_reader
+from .usage import UsageReader, is_encoded, is_event_stream, is_grpc, usage_reader
 
 if TYPE_CHECKING:
     from ..http2._native import Passage
@@ -50,11 +53,13 @@ class ResponsePhase:
         self.served: str | None = None
         self._options, self._share = options, share
         self._status: int | None = None
-        self._is_event_stream = False
+        self._is_event_stream = self._is_grpc = False
         self._reader: UsageReader | None = None
         self._model_name: ModelName | None = None
         self._collected: bytearray | None = None
         self._first_byte_at: float | None = None
+        self._reporters: tuple[AttributeReporter, ...] = ()
+        self._usage: Usage | UsageGap | None = None
 
     @property
     def is_shown(self) -> bool:
@@ -63,8 +68,10 @@ class ResponsePhase:
 
     @property
     def shows_tokens(self) -> bool:
-        """Whether pieces of the body are tokens as they are generated: a successful event stream, sent as it comes."""
-        return self._status == 200 and self._is_event_stream and self.mode in _SHOWN_AS_IT_COMES
+        """Whether pieces of the body are tokens as they are generated: a successful stream, sent as it comes."""
+        if self._status != 200 or self.mode not in _SHOWN_AS_IT_COMES:
+            return False
+        return self._is_event_stream or (isinstance(self._reader, GrpcMessages) and self._reader.n_events > 0)
 
     @property
     def has_content(self) -> bool:
@@ -85,10 +92,15 @@ class ResponsePhase:
         headers = message.headers
         status = headers.get(":status", "")
         self._status = int(status) if _STATUS.fullmatch(status) else None
-        self._is_event_stream = is_event_stream(headers.get("content-type", ""))
+        kind = headers.get("content-type", "")
+        self._is_event_stream = is_event_stream(kind)
+        self._is_grpc = is_grpc(kind)
+        self._note_grpc_status(headers)
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
         fields = self._options.dialect.response_fields(message)
+        if route is not None:
+            self._reporters = route.reporters
         if route is not None and route.response_headers:
             fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
         return replies.response_headers_with(fields) if fields else replies.RESPONSE_HEADERS_UNCHANGED
@@ -104,26 +116,39 @@ class ResponsePhase:
             if self._reader is not None:
                 self._reader.feed(body)
         if self.mode != FULL_DUPLEX_STREAMED:
-            return (replies.RESPONSE_BODY_UNCHANGED,)
-        return self._forwarded(body, end=end, end_of_stream=end)
+            forwarded: Replies = (replies.RESPONSE_BODY_UNCHANGED,)
+        else:
+            forwarded = self._forwarded(body, end=end, end_of_stream=end)
+        return self._reported(forwarded) if end and self._reporters else forwarded
 
-    def trailers(self) -> Replies:
+    def trailers(self, message: Message) -> Replies:
         """Return the replies to the trailers, which end the response; held bytes of the body go first."""
         self.has_begun = self.has_ended = True
+        if self._is_grpc:
+            self._note_grpc_status(trailers_of(message))
+        last: Replies = (replies.RESPONSE_TRAILERS_UNCHANGED,)
+        if self._reporters:
+            last = self._reported(last)
         if self._model_name is None and self._collected is None:
-            return (replies.RESPONSE_TRAILERS_UNCHANGED,)
-        return (*self._forwarded(b"", end=True, end_of_stream=False), replies.RESPONSE_TRAILERS_UNCHANGED)
+            return last
+        return (*self._forwarded(b"", end=True, end_of_stream=False), *last)
 
     @property
     def can_pass(self) -> bool:
         """Whether nothing of the body that is still to come is changed or held back."""
         is_due = self.has_begun and self.is_shown and not self.has_ended
-        return is_due and self._model_name is None and self._collected is None
+        is_kept = self._model_name is None and self._collected is None
+        return is_due and is_kept and (self._reader is None or self._reader.passes)
 
     def passage(self) -> Passage | None:
         """Return what passes the rest of the body, None if the native part is missing; `can_pass` must hold."""
         reading = self._reader.reading() if self._reader is not None else Reading()
-        return passage(reading, gives_back=self.mode == FULL_DUPLEX_STREAMED, has_begun=self.has_content)
+        return passage(
+            reading,
+            gives_back=self.mode == FULL_DUPLEX_STREAMED,
+            has_begun=self.has_content,
+            leaves_end=bool(self._reporters),
+        )
 
     def passed(self, data: bytes, *, now: float) -> None:
         """Take note of a report of the passage."""
@@ -139,17 +164,43 @@ class ResponsePhase:
         first = self._first_byte_at
         return Response(
             status=self._status,
-            usage=self._reader.end() if self._reader is not None else None,
+            usage=self._read_usage(),
             n_events=self._reader.n_events if self._reader is not None else 0,
             time_to_first_byte_s=first - routed_at if first is not None and routed_at is not None else None,
             time_to_end_s=now - routed_at if routed_at is not None else None,
+            shows_tokens=self.shows_tokens,
         )
+
+    def _note_grpc_status(self, headers: Mapping[str, str]) -> None:
+        """Take the status of a gRPC response for that of HTTP, which is 200 whatever went wrong."""
+        status = headers.get("grpc-status") if self._is_grpc else None
+        if status is not None and self._status == 200:
+            self._status = http_status(status)
+
+    def _read_usage(self) -> Usage | UsageGap | None:
+        """Return the usage, once the response has ended; None if it is not read."""
+        if self._usage is None and self._reader is not None:
+            self._usage = self._reader.end()
+        return self._usage
+
+    def _reported(self, last: Replies) -> Replies:
+        """Add what is reported of the request to its last reply."""
+        usage = self._read_usage()
+        counts = UsageCounts()
+        if isinstance(usage, Usage):
+            counts = UsageCounts(usage.prompt_tokens or 0, usage.output_tokens or 0, usage.cached_tokens)
+        found = [each for reporter in self._reporters if (each := reporter.attribute(counts)) is not None]
+        return replies.with_attributes(last, found) if found else last
 
     def _prepare(self, headers: dict[str, str], route: Route | None, *, counts_tokens: bool) -> None:
         """Choose how to treat the body."""
         kind, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
         if counts_tokens and self._options.read_usage and self._status == 200:
-            self._reader = usage_reader(content_type=kind, content_encoding=encoding, budget=self._share)
+            self._reader = (
+                GrpcMessages(self._share)
+                if self._is_grpc
+                else usage_reader(content_type=kind, content_encoding=encoding, budget=self._share)
+            )
         if self.mode != FULL_DUPLEX_STREAMED:
             return
         rewrite = route.rewrite if route is not None else None

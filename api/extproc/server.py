@@ -80,7 +80,7 @@ class ExtProcServer:
         self._intake = options.intake
         self._expiry: asyncio.TimerHandle | None = None
         context = StreamContext(options, router, reports or StreamReports())
-        self.transport: ExtProcTransport = _usable_transport(transport)
+        self.transport: ExtProcTransport = _usable_transport(transport, with_tls=certificates is not None)
         """Carries the calls."""
         handlers = [health.handler(), *(services or {}).values()]
         if services:
@@ -163,6 +163,10 @@ def _make_listener(
             certificates=certificates,
             on_mismatch=on_mismatch,
         )
+    if certificates is not None and certificates.config.restricts_clients:
+        raise ListenError(
+            "server.tls: minVersion and cipherSuites need libnghttp2; with the transport grpc remove them"
+        )
     own = [call_handlers(EXT_PROC_SERVICE, methods, account)] if methods else []
     return GrpcListener(
         setting,
@@ -173,12 +177,12 @@ def _make_listener(
     )
 
 
-def _usable_transport(transport: ExtProcTransport) -> ExtProcTransport:
+def _usable_transport(transport: ExtProcTransport, *, with_tls: bool) -> ExtProcTransport:
     if transport == "auto":
-        return "http2" if has_http2() else "grpc"
-    if transport == "http2" and (missing := obstacle()) is not None:
+        return "http2" if has_http2(with_tls=with_tls) else "grpc"
+    if transport == "http2" and (missing := obstacle(with_tls=with_tls)) is not None:
         raise ListenError(
-            "extProc.transport: http2 needs libnghttp2.so.14 (Debian: libnghttp2-14) and kvatlas built where a C++20 "
-            f"compiler is; install them, or set auto: {missing}"
+            "extProc.transport: http2 needs libnghttp2.so.14 (Debian: libnghttp2-14), for TLS libssl.so.3 (Debian: "
+            f"libssl3 or libssl3t64), and kvatlas built where a C++20 compiler is; install them, or set auto: {missing}"
         )
     return transport

@@ -36,6 +36,9 @@ class StreamOptions:
         intake: budget of all streams together.
         max_body_bytes: longest request body; a longer one is refused with 413.
         read_usage: whether token counts are read out of responses.
+        use_subset: whether gateways may restrict the endpoints of a request.
+        emit_scores: whether the totals of the endpoints go to the gateway.
+        max_sent_bytes: longest message to a gateway.
     """
 
     new_request_id: Callable[[], str] = _new_request_id
@@ -43,6 +46,9 @@ class StreamOptions:
     intake: Intake = field(default_factory=Intake)
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     read_usage: bool = True
+    use_subset: bool = True
+    emit_scores: bool = False
+    max_sent_bytes: int = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,11 @@ class UsageReader(Protocol):
 
     Attributes:
         n_events: events of a stream, without the closing `[DONE]`; 0 for other responses.
+        passes: whether a passage may read the rest of the body.
     """
 
     n_events: int
+    passes: bool
 
     def feed(self, chunk: bytes) -> None:
         """Read the next piece of the body."""
@@ -64,7 +66,7 @@ class Budget(Protocol):
 
 
 def usage_reader(*, content_type: str, content_encoding: str, budget: Budget) -> UsageReader:
-    """Return a reader for a response with these headers."""
+    """Return a reader for a response over HTTP with these headers."""
     if is_encoded(content_encoding):
         return _Unread(UsageGap.ENCODED)
     if is_event_stream(content_type):
@@ -75,9 +77,22 @@ def usage_reader(*, content_type: str, content_encoding: str, budget: Budget) ->
     return _Unread(UsageGap.OTHER_TYPE)
 
 
+def json_usage(data: bytes | bytearray) -> Usage | UsageGap:
+    """Return the usage in a JSON object."""
+    try:
+        return _merged(None, data) or UsageGap.ABSENT
+    except _NOT_JSON:
+        return UsageGap.MALFORMED
+
+
 def is_encoded(content_encoding: str) -> bool:
     """Whether a body is compressed."""
     return content_encoding.strip().lower() not in ("", "identity")
+
+
+def is_grpc(content_type: str) -> bool:
+    """Whether a body consists of gRPC's messages."""
+    return _media_type(content_type).partition("+")[0] == "application/grpc"
 
 
 def is_event_stream(content_type: str) -> bool:
@@ -91,6 +106,8 @@ def _media_type(content_type: str) -> str:
 
 class _Unread:
     """A response that is not read."""
+
+    passes = True
 
     def __init__(self, why: UsageGap) -> None:
         self.n_events = 0
@@ -111,6 +128,8 @@ class _Unread:
 
 class _JsonObject:
     """A whole response, held until its end."""
+
+    passes = True
 
     def __init__(self, budget: Budget) -> None:
         self.n_events = 0
@@ -146,16 +165,13 @@ class _JsonObject:
             self.feed(report.held[len(self._body) :])
 
     def end(self) -> Usage | UsageGap:
-        if self._gap is not None:
-            return self._gap
-        try:
-            return _merged(None, self._body) or UsageGap.ABSENT
-        except _NOT_JSON:
-            return UsageGap.MALFORMED
+        return self._gap if self._gap is not None else json_usage(self._body)
 
 
 class _EventStream:
     """Lines of `data:`. Several may carry usage; each later one adds to the counts or replaces them."""
+
+    passes = True
 
     def __init__(self, budget: Budget) -> None:
         self.n_events = 0

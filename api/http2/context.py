@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from ..tls.mismatches import OnMismatch
 from .call import OpenCall
-from .liveness import GREETING_S
 from .metrics import TransportMetrics
-from .turns import Turns
+
+if TYPE_CHECKING:
+    from ._native import Server
 
 DEFAULT_MAX_STREAMS = 40_000
 DEFAULT_MAX_CONNECTIONS = 1024
 DEFAULT_MAX_EARLY_ENDS = 10_000
-
-NOTICE_S = 1.0
-"""Longest time between the notice to open no more calls and the refusal of new calls."""
-
-LINGER_S = 1.0
-"""Time for a client to read why its connection ends."""
-
-OUTPUT_BYTES = 1 << 18
-"""Output handed to the socket at once."""
-
-MAX_OUTPUTS = 16
-"""Outputs in one turn; a client that takes more waits for the next."""
 
 Resolve = Callable[[str], OpenCall | None]
 """Path of a method -> what opens a call to it; None if there is no such method."""
@@ -49,6 +38,31 @@ class Account(Protocol):
         """Count bytes that a connection holds, negative for those that it holds no more."""
         ...
 
+    def watch(self, refresh: Callable[[], None]) -> None:
+        """Have `refresh` called before what is held is shown; it carries what has changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Time limits of a listener, in seconds.
+
+    Attributes:
+        greeting_s: for the TLS handshake, the preface and the settings that begin a connection; a gateway sends them at once.
+        first_message_s: between the headers of a call and its first message: calls without any cost memory and a place.
+        silence_s: without data, after which a gateway is pinged: the streams of one that vanished would stay for ever.
+        pong_s: for the answer to a ping.
+        notice_s: longest time between the notice to open no more calls and the refusal of new calls.
+        linger_s: for a client to read why its connection ends.
+    """
+
+    greeting_s: float = 10.0
+    first_message_s: float = 10.0
+    silence_s: float = 60.0
+    pong_s: float = 20.0
+    notice_s: float = 1.0
+    linger_s: float = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -59,14 +73,16 @@ class Limits:
         max_connections: connections at once, with those in a TLS handshake.
         max_streams: calls in progress, of all connections together.
         max_early_ends: calls of one connection that may end at once before they were answered.
-        handshake_s: longest time for a TLS handshake.
+        times: time limits.
+        n_threads: threads that serve connections.
     """
 
     max_message_bytes: int
     max_connections: int = DEFAULT_MAX_CONNECTIONS
     max_streams: int = DEFAULT_MAX_STREAMS
     max_early_ends: int = DEFAULT_MAX_EARLY_ENDS
-    handshake_s: float = GREETING_S
+    times: Times = Times()
+    n_threads: int = 1
 
     @property
     def fair_streams(self) -> int:
@@ -75,17 +91,15 @@ class Limits:
 
 
 @dataclass(slots=True)
-class ConnectionContext:
-    """What all connections of a listener share.
+class ServerContext:
+    """What the threads of a listener share with Python.
 
     Attributes:
         resolve: finds the methods.
         limits: of the listener.
         account: bytes held by all connections.
         metrics: counts what the limits did.
-        on_mismatch: called for each connection whose peer speaks TLS.
-        turns: order of the connections.
-        n_calls: calls in progress.
+        on_mismatch: called for each connection whose peer disagrees about TLS.
     """
 
     resolve: Resolve
@@ -93,16 +107,22 @@ class ConnectionContext:
     account: Account
     metrics: TransportMetrics
     on_mismatch: OnMismatch
-    turns: Turns = field(init=False)
-    n_calls: int = 0
+    _n_held: int = 0
+    _n_deferred: int = 0
 
-    def __post_init__(self) -> None:
-        self.turns = Turns(self.metrics.deferred)
+    def count(self, server: Server) -> None:
+        """Count the bytes that the threads hold, and the turns that connections waited for."""
+        n_held, n_deferred = server.held(), server.n_deferred()
+        self.account.carry(n_held - self._n_held)
+        self._n_held = n_held
+        if n_deferred != self._n_deferred:
+            self.metrics.deferred.add(n=n_deferred - self._n_deferred)
+            self._n_deferred = n_deferred
 
-    def room(self, n_held: int) -> int:
-        """Return the bytes that a connection may hold: those that it holds and those that are free.
+    def show_room(self, server: Server) -> None:
+        """Tell the threads how many bytes they may hold together.
 
         Two messages of the longest kind fit beside a full account: its limit routes requests without their prefix, and
         must not refuse them here.
         """
-        return max(0, n_held + self.account.room() + 2 * self.limits.max_message_bytes)
+        server.set_room(self._n_held + self.account.room() + 2 * self.limits.max_message_bytes)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
 import grpc
 from prometheus_client import CollectorRegistry
 
-from ..acceptor import Acceptor, ConnectionLimits, Opened, listen
-from ..tls.certificates import Certificates
-from ..tls.http import server_context
+from ..accepting import Accepting
+from ..acceptor import listen
+from ..tls.certificates import Certificates, Identity
 from ..tls.mismatches import OnMismatch, ignore
+from ._native import Server
 from .call import Call, OpenCall, Responder
-from .connection import Connection
-from .context import Account, ConnectionContext, Limits
+from .calls import Calls
+from .context import Account, Limits, ServerContext
 from .handled_call import HandledCall
 from .metrics import TransportMetrics
-
-_CLOSED_BY = {"too_many_connections": "full", "timeout": "handshake"}
-"""The acceptor's reasons by the names that this listener's metric has for them."""
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -59,14 +59,14 @@ class Http2Listener:
         on_mismatch: OnMismatch = ignore,
     ) -> None:
         self._setting, self._methods, self._handlers = setting, methods, handlers
-        self._context = ConnectionContext(
+        self._context = ServerContext(
             self._resolve, limits, account, metrics or TransportMetrics(CollectorRegistry()), on_mismatch
         )
         self._certificates = certificates
-        self._acceptor: Acceptor | None = None
-        self._connections: dict[Connection, Callable[[], None]] = {}
-        """Each with what gives up its place."""
-        self._is_empty = asyncio.Event()
+        self._identity: Identity | None = None
+        self._accepting: Accepting | None = None
+        self._server: Server | None = None
+        self._calls: Calls | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen on `host:port` (port 0: a free one) and return the port.
@@ -74,50 +74,54 @@ class Http2Listener:
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        context = self._context
-        tls = None
-        if self._certificates is not None:
-            tls = server_context(self._certificates, protocol="h2", on_mismatch=context.on_mismatch)
+        limits = self._context.limits
         listening = listen(self._setting, host, port)
-        self._acceptor = Acceptor(
-            listening,
-            ConnectionLimits(context.limits.max_connections, context.limits.handshake_s),
-            tls,
-            make_protocol=self._connection,
-            on_refused=lambda reason: context.metrics.closed(_CLOSED_BY.get(reason, reason)),
+        self._server = Server(
+            threads=limits.n_threads,
+            max_streams=limits.max_streams,
+            max_message_bytes=limits.max_message_bytes,
+            max_early_ends=limits.max_early_ends,
+            spare_bytes=self._context.account.n_spare_bytes,
+            max_connections=limits.max_connections,
+            fair_streams=limits.fair_streams,
+            times=astuple(limits.times),
         )
+        self._calls = Calls(self._server, self._context)
+        self._calls.start()
+        self._accepting = Accepting(listening, on_accepted=self._accepted, on_shortage=self._server.shed)
         return int(listening.getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, wait at most `grace_s` seconds for those in progress, and cancel the rest."""
-        if self._acceptor is None:
+        if (
+            self._accepting is None
+            or self._server is None
+            or self._calls is None
+            or not self._accepting.is_open
+        ):
             return
-        self._acceptor.close()
-        await self._acceptor.wait_closed()
-        for connection in self._connections:
-            connection.drain()
+        self._accepting.close()
+        self._server.drain()
         try:
             async with asyncio.timeout(grace_s):
-                await self._closed()
+                await self._calls.is_empty.wait()
         except TimeoutError:
-            for connection in list(self._connections):
-                connection.abort()
-            await self._closed()
+            self._server.abort_all()
+            await self._calls.is_empty.wait()
+        self._server.stop()
+        self._calls.stop()
 
-    async def _closed(self) -> None:
-        while self._connections:
-            self._is_empty.clear()
-            await self._is_empty.wait()
+    def _accepted(self, accepted: socket.socket) -> None:
+        if self._server is not None:
+            self._renew_identity(self._server)
+            self._server.accept(accepted.detach())
 
-    def _connection(self, opened: Opened) -> Connection:
-        def enter(connection: Connection) -> None:
-            self._connections[connection] = opened(connection)
-
-        return Connection(self._context, on_open=enter, on_lost=self._lost)
-
-    def _lost(self, connection: Connection) -> None:
-        self._connections.pop(connection)()
-        self._is_empty.set()
+    def _renew_identity(self, server: Server) -> None:
+        """Have new connections use the current certificate."""
+        if self._certificates is None or (identity := self._certificates.current()) is self._identity:
+            return
+        self._identity = identity
+        server.use_identity(key=identity.key, chain=identity.chain, client_ca=identity.client_ca or b"")
 
     def _resolve(self, path: str) -> OpenCall | None:
         if (opens := self._methods.get(path)) is not None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 
-def obstacle() -> str | None:
-    """Return what the transport lacks on this machine; None if it can be used."""
+def obstacle(*, with_tls: bool = False) -> str | None:
+    """Return what the transport lacks on this machine; None if it can be used.
+
+    Args:
+        with_tls: whether its connections speak TLS.
+    """
     try:
-        from ._native import Session  # noqa: PLC0415 - absent if it was built without a compiler
+        from ._native import Session, load_tls  # noqa: PLC0415 - absent if it was built without a compiler
 
         Session(max_streams=1, max_message_bytes=1, max_early_ends=1, spare_bytes=0)
+        if with_tls:
+            load_tls()
     except ImportError:
         return "kvatlas was installed without a C++20 compiler"
     except RuntimeError as error:
@@ -16,6 +22,6 @@ def obstacle() -> str | None:
     return None
 
 
-def has_http2() -> bool:
-    """Return whether the native part was built and finds its library."""
-    return obstacle() is None
+def has_http2(*, with_tls: bool = False) -> bool:
+    """Return whether the native part was built and finds its libraries."""
+    return obstacle(with_tls=with_tls) is None

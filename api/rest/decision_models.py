@@ -58,13 +58,24 @@ class ScoreOut(Own):
     age_seconds: float | None = Field(description="age of the input; null where it has none")
 
 
+class PredictedOut(Own):
+    """Times that a `predicted-latency-producer` expected; headroom is the request's objective less the prediction."""
+
+    ttft_ms: float = Field(description="milliseconds to the first token")
+    tpot_ms: float | None = Field(description="milliseconds per output token; null when it has no part")
+    ttft_headroom_ms: float
+    tpot_headroom_ms: float = Field(description="0 where the time per output token has no part")
+
+
 class ScoredEndpointOut(Own):
     """One candidate."""
 
     name: str
     address: str
     total: float
-    filtered_by: str | None = Field(description="the filter that dropped it; null when all kept it")
+    filtered_by: str | None = Field(
+        description="the filter that dropped it, or the admitter that refused the request; null when all kept it"
+    )
     filter_reason: str | None = Field(description="why, in words")
     filters_passed: list[str] = Field(description="the filters that kept it, in the order in which they ran")
     trust: str = Field(description="trust in the events the prefix is known from")
@@ -72,6 +83,7 @@ class ScoredEndpointOut(Own):
     load: SeenLoadOut | None = Field(description="null when unknown or too old to believe")
     in_flight: InFlightOut
     prefix: PrefixOut | None
+    predicted: PredictedOut | None = Field(description="null without a predictor, or before it has learned")
     scores: list[ScoreOut]
 
 
@@ -97,15 +109,16 @@ class ScoreResponse(Own):
 
     model: str
     tokens: int
+    tokens_estimated: bool = Field(
+        default=False, description="whether `tokens` is an estimate, four bytes a token"
+    )
     blocks: int
     picked: list[str] = Field(description="best first; empty when filters dropped every endpoint")
     tie: bool = Field(description="whether chance decided the first place")
     tied: list[str] = Field(description="endpoints that share the highest total")
     picker: str = Field(description="type of the plugin that picked")
     config_generation: int
-    no_prefix_reason: str | None = Field(
-        description="why there are no token ids; `tokens` is then a guess, or 0"
-    )
+    no_prefix_reason: str | None = Field(description="why there are no token ids; `tokens` is then estimated")
     cut_reason: str | None = Field(description="why only the first token ids are known")
     counterfactual: CounterfactualOut | None = Field(
         description="null where no change of one weight does it, or the picker does not go by totals"
@@ -124,6 +137,13 @@ class AuditedOut(Own):
     error_tokens: int = Field(description="expected less reused")
 
 
+class SloOut(Own):
+    """Objectives that the client named."""
+
+    ttft_ms: float | None = Field(description="longest acceptable milliseconds to the first token")
+    tpot_ms: float | None = Field(description="longest acceptable milliseconds per output token")
+
+
 class DecisionOut(ScoreResponse):
     """The decision on a request; answer of `/v1/decisions/{request_id}`."""
 
@@ -133,6 +153,7 @@ class DecisionOut(ScoreResponse):
     objective: str = Field(description="the request's objective; empty without one")
     priority: int = Field(description="of the objective")
     fairness_id: str = Field(description="whom the request counts for")
+    slo: SloOut | None = Field(description="null when the client named no objective")
     audited: AuditedOut | None = Field(description="null until the engine has told what it reused")
 
 
@@ -143,6 +164,7 @@ class DecisionSummaryOut(Own):
     time: datetime
     model: str
     tokens: int
+    tokens_estimated: bool = Field(default=False, description="whether `tokens` is an estimate")
     usable_tokens: int | None = Field(description="cached on the picked endpoint; null without prefix")
     picked: list[str]
     total: float | None = Field(description="of the picked endpoint; null when nobody was picked")

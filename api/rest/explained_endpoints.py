@@ -14,6 +14,7 @@ import numpy as np
 from ...scorers.core.candidates import TRUSTS, Candidates
 from ...scorers.core.columns import FloatArray
 from ...scorers.core.decision import Decision
+from ...scorers.core.predictions import Predictions
 from ...scorers.core.prefix_columns import PrefixColumns, Runs
 
 AGE_DIGITS = 6
@@ -65,6 +66,15 @@ class Score(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     age_seconds: float | None
 
 
+class Predicted(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """See `PredictedOut`."""
+
+    ttft_ms: float
+    tpot_ms: float | None
+    ttft_headroom_ms: float
+    tpot_headroom_ms: float
+
+
 class Endpoint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """See `ScoredEndpointOut`."""
 
@@ -79,6 +89,7 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     load: SeenLoad | None
     in_flight: InFlight
     prefix: Prefix | None
+    predicted: Predicted | None
     scores: Sequence[Score]
 
 
@@ -91,12 +102,15 @@ def explained_endpoints(decision: Decision) -> list[Endpoint]:
     scores, totals = zip(*_scores(decision), strict=True), iter(decision.totals.tolist())
     all_scores: Iterator[Sequence[Score]] = scores if decision.scorers else repeat(())
     return [
-        Endpoint(name, address, 0.0, drop.by, drop.reason, decision.filters_passed(drop), trust, credit, load, flying, prefix, ())
+        Endpoint(
+            name, address, 0.0, drop.by, drop.reason, decision.filters_passed(drop), trust, credit, load, flying, prefix, times, ()
+        )
         if (drop := dropped.get(name)) is not None
         else Endpoint(
-            name, address, next(totals), None, None, decision.filters, trust, credit, load, flying, prefix, next(all_scores)
+            name, address, next(totals), None, None, decision.filters, trust, credit, load, flying, prefix, times,
+            next(all_scores),
         )
-        for name, address, trust, credit, load, flying, prefix in zip(
+        for name, address, trust, credit, load, flying, prefix, times in zip(
             candidates.names,
             candidates.addresses,
             _trusts(candidates),
@@ -104,6 +118,7 @@ def explained_endpoints(decision: Decision) -> list[Endpoint]:
             _loads(candidates, decision.at),
             map(InFlight, _integers(candidates.in_flight_requests), _integers(candidates.in_flight_tokens)),
             _prefixes(candidates.prefix) if candidates.prefix is not None else repeat(None),
+            _predicted(candidates.predictions) if candidates.predictions is not None else repeat(None),
             strict=False,
         )
     ]  # fmt: skip
@@ -141,6 +156,21 @@ def _loads(candidates: Candidates, now: float) -> Iterator[SeenLoad | None]:
         np.round(np.maximum(0.0, now - candidates.updated_at), AGE_DIGITS).tolist(),
     )
     return (load if known else None for load, known in zip(seen, is_known.tolist(), strict=True))
+
+
+def _predicted(predictions: Predictions) -> Iterator[Predicted | None]:
+    """Yield what was expected of each candidate, None without a prediction."""
+    columns = (
+        predictions.ttft_ms,
+        predictions.tpot_ms,
+        predictions.ttft_headroom_ms,
+        predictions.tpot_headroom_ms,
+    )
+    rows = zip(predictions.is_known.tolist(), *(each.tolist() for each in columns), strict=True)
+    return (
+        Predicted(ttft, tpot if tpot == tpot else None, *rooms) if is_known else None  # noqa: PLR0124 - not for NaN
+        for is_known, ttft, tpot, *rooms in rows
+    )
 
 
 def _prefixes(prefixes: PrefixColumns) -> Iterator[Prefix | None]:

@@ -44,6 +44,9 @@ def explained(kept: KeptDecision) -> Explained:
         "objective": origin.objective if origin else "",
         "priority": origin.priority if origin else 0,
         "fairnessId": origin.fairness_id if origin else "",
+        "slo": {"ttftMs": origin.slo.ttft_ms, "tpotMs": origin.slo.tpot_ms}
+        if origin and origin.slo
+        else None,
         "audited": _audited(kept.audited).model_dump(by_alias=True) if kept.audited else None,
     }
     return Explained(kept.at, _encode(_reasons(kept.decision) | more))
@@ -59,6 +62,7 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
         time=_time(kept),
         model=decision.model,
         tokens=decision.n_tokens,
+        tokens_estimated=decision.is_estimated,
         usable_tokens=prefix.usable_tokens if prefix else None,
         picked=list(decision.picked),
         total=first.total if first else None,
@@ -73,6 +77,7 @@ def _reasons(decision: Decision) -> dict[str, object]:
     return {
         "model": decision.model,
         "tokens": decision.n_tokens,
+        "tokensEstimated": decision.is_estimated,
         "blocks": prefixes.max_blocks if prefixes is not None else 0,
         "picked": decision.picked,
         "tie": decision.tie,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...configs.file_watch import FileWatch
-from ...configs.listeners import TlsConfig
+from ...configs.listeners import ServerConfig, TlsConfig
 from ..errors import TlsError
 
 if TYPE_CHECKING:
@@ -34,6 +34,17 @@ class Identity:
     not_after: float
 
 
+def make_metrics_certificates(server: ServerConfig) -> Certificates | None:
+    """Return the identity that only `metrics` has, None if it has none.
+
+    Raises:
+        TlsError: as of `Certificates`.
+    """
+    if not server.metrics_tls.cert_file:
+        return None
+    return Certificates(server.metrics_tls.beside(server.tls), section="server.metricsTls")
+
+
 def make_certificates(config: TlsConfig, *, by_default: bool) -> Certificates | None:
     """Return the configured identity, None for plain text.
 
@@ -44,15 +55,21 @@ def make_certificates(config: TlsConfig, *, by_default: bool) -> Certificates | 
     Raises:
         TlsError: as of `Certificates`.
     """
+    return Certificates(config) if speaks_tls(config, by_default=by_default) else None
+
+
+def speaks_tls(config: TlsConfig, *, by_default: bool) -> bool:
+    """Return whether the listeners have an identity; see `make_certificates`."""
     makes_one = by_default if config.self_signed == "auto" else config.self_signed
-    return Certificates(config) if config.cert_file or makes_one else None
+    return bool(config.cert_file) or makes_one
 
 
 class Certificates:
     """The identity of one process's listeners.
 
     Args:
-        config: `server.tls`; without a certificate file one is made.
+        config: without a certificate file one is made.
+        section: key of the configuration, named in errors.
 
     Attributes:
         n_reloads: changed files loaded.
@@ -62,23 +79,27 @@ class Certificates:
         TlsError: a file is missing or broken, or key and certificate do not belong together.
     """
 
-    def __init__(self, config: TlsConfig) -> None:
+    def __init__(self, config: TlsConfig, *, section: str = "server.tls") -> None:
         self.asks_clients = bool(config.client_ca_file)
         """Whether clients must present a certificate."""
         self.n_reloads = self.n_failures = 0
         names = (config.key_file, config.cert_file, config.client_ca_file)
         self._watch = FileWatch(*(Path(name) for name in names if name))
-        self._config = config
-        self._made = None if config.cert_file else _self_signed()
+        self._section = section
+        self.config = config
+        """As given."""
+        self._made = None if config.cert_file else _self_signed(config)
         self._watch.mark()
         self._identity = self._load()
 
     def current(self) -> Identity:
         """Return the identity of the files as they are now; the last usable one while they cannot be used.
 
+        Without `reload` it is that of the start.
+
         To be called for each new connection, from any thread. Cost: a `stat` call for each file, unless one has changed.
         """
-        if self._watch.changed():
+        if self.config.reload and self._watch.changed():
             self._reload()
         return self._identity
 
@@ -93,15 +114,18 @@ class Certificates:
         log.info("the certificate was loaded again: its files have changed")
 
     def _load(self) -> Identity:
-        config, client_ca = self._config, None
+        config, section, client_ca = self.config, self._section, None
         if config.client_ca_file:
-            client_ca = _read("clientCaFile", config.client_ca_file)
-            _parsed("clientCaFile", config.client_ca_file, client_ca)
-        key, chain = self._made or (_read("keyFile", config.key_file), _read("certFile", config.cert_file))
-        leaf = _parsed("certFile", config.cert_file, chain)
-        if _public_key(config.key_file, key) != leaf.public_key():
+            client_ca = _read(f"{section}.clientCaFile", config.client_ca_file)
+            _parsed(f"{section}.clientCaFile", config.client_ca_file, client_ca)
+        key, chain = self._made or (
+            _read(f"{section}.keyFile", config.key_file),
+            _read(f"{section}.certFile", config.cert_file),
+        )
+        leaf = _parsed(f"{section}.certFile", config.cert_file, chain)
+        if _public_key(f"{section}.keyFile", config.key_file, key) != leaf.public_key():
             raise TlsError(
-                f"server.tls.keyFile: the key in {config.key_file} is not that of the certificate in "
+                f"{section}.keyFile: the key in {config.key_file} is not that of the certificate in "
                 f"{config.cert_file}; give the two that were made together"
             )
         return Identity(key, chain, client_ca, leaf.not_valid_after_utc.timestamp())
@@ -111,13 +135,14 @@ def _read(setting: str, name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise TlsError(f"server.tls.{setting}: cannot read {name}: {error.strerror}") from None
+        raise TlsError(f"{setting}: cannot read {name}: {error.strerror}") from None
 
 
-def _self_signed() -> tuple[bytes, bytes]:
+def _self_signed(config: TlsConfig) -> tuple[bytes, bytes]:
     from .self_signed import self_signed  # noqa: PLC0415 - see above
 
-    return self_signed()
+    suites = config.cipher_suites
+    return self_signed(is_rsa=bool(suites) and not any("_ECDSA_" in name for name in suites))
 
 
 def _parsed(setting: str, name: str, pem: bytes) -> x509.Certificate:
@@ -128,11 +153,11 @@ def _parsed(setting: str, name: str, pem: bytes) -> x509.Certificate:
         return x509.load_pem_x509_certificates(pem)[0]
     except ValueError as error:
         raise TlsError(
-            f"server.tls.{setting}: {name} holds no PEM certificates (-----BEGIN CERTIFICATE-----): {error}"
+            f"{setting}: {name} holds no PEM certificates (-----BEGIN CERTIFICATE-----): {error}"
         ) from None
 
 
-def _public_key(name: str, pem: bytes) -> object:
+def _public_key(setting: str, name: str, pem: bytes) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - see above
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
@@ -144,5 +169,5 @@ def _public_key(name: str, pem: bytes) -> object:
         UnsupportedAlgorithm,
     ):  # the error's own text is about a key, and must not be logged
         raise TlsError(
-            f"server.tls.keyFile: {name} holds no PEM private key, or one with a password; give a key without"
+            f"{setting}: {name} holds no PEM private key, or one with a password; give a key without"
         ) from None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import ssl
 
-from ...configs.listeners import TlsConfig
+from ...configs.listeners import CIPHER_SUITES, TlsConfig
 from .certificates import Certificates, Identity
 from .mismatches import OnMismatch, handshakes, ignore
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def http_context(
@@ -39,23 +41,26 @@ def server_context(
         on_mismatch: called for each connection whose peer speaks plain text.
     """
     told = certificates.current()
-    first = newest = _context(told, protocol)
+    config = certificates.config
+    first = newest = _context(told, config, protocol)
     first.sslobject_class = handshakes(on_mismatch)
 
     def renew(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, *_: object) -> None:
         nonlocal told, newest
         identity = certificates.current()
         if identity is not told:
-            told, newest = identity, _context(identity, protocol)
+            told, newest = identity, _context(identity, config, protocol)
         connection.context = newest
 
     first.sni_callback = renew  # called for clients without a server name too
     return first
 
 
-def _context(identity: Identity, protocol: str) -> ssl.SSLContext:
+def _context(identity: Identity, config: TlsConfig, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = _VERSIONS[config.min_version]
+    if config.cipher_suites:  # those of TLS 1.3 stay
+        context.set_ciphers(":".join(CIPHER_SUITES[name] for name in config.cipher_suites))
     # A resumed session would bypass a certificate or client CA that has changed since.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import typer
 
@@ -33,18 +34,29 @@ def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = 
 
 @app.command("show")
 def config_show(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
-    """Print a file as kvatlas understands it, defaults included and secrets masked. Status 1: not valid."""
+    """Print a file as kvatlas understands it, defaults included and secrets masked, and what has no effect. Status 1: not valid."""
     import msgspec
 
     from ...configs.plain import plain
     from ...configs.secrets import masked
+    from ...routing.plan.beyond import beyond_reference
     from ...routing.plan.load import load_scheduled
     from ...routing.plan.plan import make_plan
 
     loaded = load_or_fail(
         lambda: load_scheduled(file, ignore_unknown=ignore_unknown_plugins), refused=NOT_GOOD
     )
-    sys.stdout.write(msgspec.yaml.encode(masked(plain(make_plan(loaded.config).config))).decode())
+    plan = make_plan(loaded.config)
+    sys.stdout.write(msgspec.yaml.encode(masked(plain(plan.config))).decode())
+    _print_comment("without effect", (*loaded.notes, *plan.notes))
+    if loaded.is_reference:
+        _print_comment("beyond the reference", beyond_reference(plan))
+
+
+def _print_comment(title: str, lines: Iterable[str]) -> None:
+    """Print a list as a comment of the file, so that all of the output stays a valid file; nothing if it is empty."""
+    if entries := list(lines):
+        sys.stdout.write("".join(f"# {line}\n" for line in (f"{title}:", *(f"- {each}" for each in entries))))
 
 
 @app.command("schema")

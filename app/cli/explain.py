@@ -12,8 +12,10 @@ from ...api.rest.decision_models import (
     CounterfactualOut,
     DecisionOut,
     DecisionsOut,
+    PredictedOut,
     ScoredEndpointOut,
     ScoreOut,
+    SloOut,
 )
 from .client import Client
 
@@ -58,8 +60,9 @@ def _title(decision: DecisionOut) -> str:
     when = decision.time.astimezone().isoformat(sep=" ", timespec="milliseconds")
     picked = ", ".join(decision.picked) or "nobody"
     cached = next((e.prefix for e in decision.endpoints if e.name in decision.picked[:1] and e.prefix), None)
+    about = "about " if decision.tokens_estimated else ""
     of = f", {cached.usable_tokens} of them cached there" if cached else ""
-    return f"{decision.request_id}  {when}\n{decision.model}, {decision.tokens} tokens{of} -> {picked}"
+    return f"{decision.request_id}  {when}\n{decision.model}, {about}{decision.tokens} tokens{of} -> {picked}"
 
 
 def _row(endpoint: ScoredEndpointOut, decision: DecisionOut, *, n_terms: int) -> list[str]:
@@ -92,6 +95,11 @@ def _reasons(decision: DecisionOut) -> Iterator[str]:
     for label, reason in (("no prefix", decision.no_prefix_reason), ("prefix cut", decision.cut_reason)):
         if reason is not None:
             yield f"{label}: {reason}"
+    if decision.slo is not None:
+        yield f"objectives: {_objectives(decision.slo)}"
+    for endpoint in decision.endpoints:
+        if endpoint.name in decision.picked[:1] and endpoint.predicted is not None:
+            yield f"predicted on {endpoint.name}: {_predicted(endpoint.predicted)}"
     for fault in decision.faults:
         yield f"fault of {fault.name}: {fault.reason}, {fault.detail}"
     if (audited := decision.audited) is not None:
@@ -100,6 +108,18 @@ def _reasons(decision: DecisionOut) -> Iterator[str]:
         yield f"audit: {audited.verdict}{where}, expected {expected} cached tokens, the engine reused {reused}"
     if (change := decision.counterfactual) is not None:
         yield _counterfactual(change)
+
+
+def _objectives(slo: SloOut) -> str:
+    limits = (("first token", slo.ttft_ms), ("output token", slo.tpot_ms))
+    return ", ".join(f"{what} within {limit:g} ms" for what, limit in limits if limit is not None)
+
+
+def _predicted(times: PredictedOut) -> str:
+    first = f"first token in {times.ttft_ms:.0f} ms (headroom {times.ttft_headroom_ms:.0f} ms)"
+    if times.tpot_ms is None:
+        return first
+    return f"{first}, output token in {times.tpot_ms:.1f} ms (headroom {times.tpot_headroom_ms:.1f} ms)"
 
 
 def _counterfactual(change: CounterfactualOut) -> str:

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from . import ask, config, sim
-from .exit_status import say_on_stderr
-from .reference_flags import our_command_line
+from .reference_flags import our_command_line, reference_help
 from .serve import serve
 
 app = typer.Typer(
@@ -21,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(serve)
+app.command(epilog=reference_help())(serve)
 app.add_typer(config.app, name="config")
 ask.register(app)
 sim.register(app)
@@ -46,9 +45,7 @@ def main() -> None:
     command, *arguments = sys.argv[1:] or [""]
     if command == "serve":
         line = our_command_line(arguments)
-        if line.without_effect:
-            say_on_stderr(f"flags that have no effect here: {', '.join(line.without_effect)}")
-        app(args=[command, *line.arguments])
+        app(args=[command, *line.arguments], obj=line.reference)
     else:
         app()
 

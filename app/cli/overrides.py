@@ -12,6 +12,7 @@ from ...configs.address import HostPort
 from ...configs.listeners import ExtProcConfig, ServerConfig, TlsConfig
 from ...configs.schema import KVAtlasConfig
 from .cluster_flags import ClusterFlags
+from .reference_flags import ReferenceFlags
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Overrides:
         metrics_endpoint_auth: whether the cluster decides about calls of `/metrics`.
         cert_path: folder with `tls.crt` and `tls.key`.
         cluster: flags that name the endpoints.
+        reference: flags that only the reference has.
     """
 
     addresses: dict[str, str | None]
@@ -35,6 +37,7 @@ class Overrides:
     metrics_endpoint_auth: Literal["true", "false"] | None
     cert_path: Path | None
     cluster: ClusterFlags
+    reference: ReferenceFlags
 
     def apply(self, config: KVAtlasConfig) -> KVAtlasConfig:
         """Return the configuration with the flags in place of its own values.
@@ -44,7 +47,8 @@ class Overrides:
         """
         server = self._with_auth(self._with_tls(self._with_addresses(self._with_ports(config.server))))
         config = self.cluster.of(config)
-        return replace(config, server=server, ext_proc=self._with_compat(config.ext_proc))
+        config = replace(config, server=server, ext_proc=self._with_compat(config.ext_proc))
+        return self.reference.apply(config)
 
     def _with_ports(self, server: ServerConfig) -> ServerConfig:
         """Replace ports; a listener that is off listens on every interface then."""

@@ -1,4 +1,4 @@
-"""Translation of the reference endpoint picker's command line into ours.
+"""The reference endpoint picker's command line: its flags in our form, and the values of those that only it has.
 
 Its flags are Go's: a switch stands alone or has its value after `=`, any flag may begin with one dash, the last of
 several counts, and charts write `--name=value` or `--name value`.
@@ -7,31 +7,55 @@ several counts, and charts write `--name=value` or `--name value`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-SWITCHES = frozenset({"secure-serving", "ha-enable-leader-election", "metrics-endpoint-auth"})
-"""Flags of the reference that are on or off, and mean the same here."""
+from ...configs.checks import check_config
+from ...configs.schema import KVAtlasConfig
+from .flag_table import FLAGS, Flag
+from .go_values import BOOLEANS
 
-NO_SWITCHES = frozenset(
-    "health-checking enable-cert-reload enable-grpc-stream-metrics enable-pprof tracing"
-    " allow-experimental-plugins disable-endpoint-subset-filter emit-endpoint-scores zap-devel".split()
-)
-"""Switches of the reference that have no effect here."""
+SHARED_SWITCHES = frozenset({"secure-serving", "ha-enable-leader-election", "metrics-endpoint-auth"})
+"""Switches of the reference that are options of `kvatlas serve` too, and mean the same there."""
 
-NO_VALUES = frozenset(
-    "grpc-max-recv-msg-size grpc-max-send-msg-size refresh-metrics-interval refresh-prometheus-metrics-interval"
-    " metrics-staleness-threshold drain-timeout tls-min-version tls-cipher-suites metrics-cert-dir"
-    " metrics-client-ca-file zap-encoder zap-log-level zap-stacktrace-level zap-time-encoding v"
-    " total-queued-requests-metric total-running-requests-metric kv-cache-usage-percentage-metric lora-info-metric"
-    " cache-info-metric".split()
-)
-"""Flags of the reference with a value that have no effect here."""
 
-_BOOLEANS: Mapping[str, str] = {
-    **{text: "true" for text in ("1", "t", "T", "TRUE", "true", "True")},  # noqa: C420 - fromkeys narrows the type
-    **{text: "false" for text in ("0", "f", "F", "FALSE", "false", "False")},  # noqa: C420 - the same
-}
+@dataclass(frozen=True, slots=True)
+class ReferenceFlags:
+    """Flags that only the reference has, as given.
+
+    Attributes:
+        given: name -> text of its value, the last one of several; `true` for a switch without value.
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def apply(self, config: KVAtlasConfig) -> KVAtlasConfig:
+        """Return the configuration with the flags in place of its own values.
+
+        Raises:
+            ValueError: a flag cannot be used; the text names it.
+        """
+        changed = config
+        for flag in self._flags():
+            if flag.apply is None:
+                continue
+            try:
+                changed = flag.apply(changed, self.given[flag.name])
+            except ValueError as error:
+                raise ValueError(f"--{flag.name}: {error}") from error
+        if changed is not config:
+            had = [str(each) for each in check_config(config)]
+            for problem in map(str, check_config(changed)):
+                if problem not in had:
+                    raise ValueError(f"with the flags of the command line: {problem}")
+        return changed
+
+    def notes(self) -> list[str]:
+        """Return one line for each given flag that has no effect, with the reason."""
+        return [f"--{flag.name} has no effect here: {flag.reason}" for flag in self._flags() if flag.reason]
+
+    def _flags(self) -> Iterable[Flag]:
+        return (flag for name, flag in FLAGS.items() if name in self.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +64,50 @@ class CommandLine:
 
     Attributes:
         arguments: flags and their values.
-        without_effect: flags of the reference that were left out, in order.
+        reference: flags that only the reference has.
     """
 
     arguments: tuple[str, ...]
-    without_effect: tuple[str, ...]
+    reference: ReferenceFlags
 
 
 def our_command_line(arguments: Sequence[str]) -> CommandLine:
     """Return the arguments of `serve` with the reference's flags in our form; our parser refuses unknown ones."""
     ours: list[str] = []
-    without_effect: list[str] = []
+    given: dict[str, str] = {}
     rest = deque(arguments)
     while rest:
         argument = rest.popleft()
         name, equals, value = argument.lstrip("-").partition("=")
+        if name[:1] == "v" and name[1:].isdecimal():  # Go takes -v4 for --v=4
+            name, equals, value = "v", "=", name[1:]
+        flag = FLAGS.get(name)
         if not argument.startswith("-"):
             if argument:  # charts may render an empty argument
                 ours.append(argument)
-        elif name in SWITCHES | NO_SWITCHES:
+        elif name in SHARED_SWITCHES or (flag is not None and flag.is_switch):
             if not equals:  # Go ignores a separate value, but whoever writes one means it
-                value = rest.popleft() if rest and rest[0] in _BOOLEANS else "true"
-            if name in SWITCHES:
-                # our parser refuses anything else
-                ours.append(f"--{name}={_BOOLEANS.get(value, value)}")
+                value = rest.popleft() if rest and rest[0] in BOOLEANS else "true"
+            value = str(BOOLEANS.get(value, value)).lower()  # our parser refuses anything else
+            if flag is None:
+                ours.append(f"--{name}={value}")
             else:
-                without_effect.append(f"--{name}")
-        elif name in NO_VALUES:
-            without_effect.append(f"--{name}")
-            if not equals and rest:
-                rest.popleft()
+                given[name] = value
+        elif flag is not None:
+            if not equals:
+                value = rest.popleft() if rest else ""
+            given[name] = value
         else:
             ours.append(argument)
             if not equals and rest and not rest[0]:  # switches the listener off
                 ours.append(rest.popleft())
-    return CommandLine(tuple(ours), tuple(without_effect))
+    return CommandLine(tuple(ours), ReferenceFlags(given))
+
+
+def reference_help() -> str:
+    """Return the flags that only the reference has, one paragraph each."""
+    described = [
+        f"--{flag.name} {flag.value}".rstrip() + f": {flag.text or f'no effect, since {flag.reason}'}"
+        for flag in FLAGS.values()
+    ]
+    return "\n\n".join(("Flags of the reference endpoint picker, with values as in Go:", *described))

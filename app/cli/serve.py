@@ -9,8 +9,10 @@ import typer
 
 from .cluster_flags import ClusterFlags
 from .exit_status import fail, say_on_stderr
+from .go_values import BOOLEANS
 from .options import IgnoreUnknown
 from .overrides import Overrides
+from .reference_flags import ReferenceFlags
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file.", metavar="FILE")]
 PickerFile = Annotated[
@@ -74,6 +76,7 @@ Port = Annotated[
 
 
 def serve(
+    context: typer.Context,
     *,
     config: ConfigFile = None,
     config_file: PickerFile = None,
@@ -96,12 +99,23 @@ def serve(
     endpoint_target_ports: EndpointTargetPorts = None,
     kubeconfig: Kubeconfig = None,
     ha_enable_leader_election: LeaderElection = None,
-    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        str | None, typer.Option(help="Log level: debug, info, warning or error; info by default.")
+    ] = None,
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
-    from .serving import log_to_stderr, run_server
+    from ...configs.reading import GivenText
+    from .log import log_options
+    from .serving import run_server
 
-    log_to_stderr(log_level)
+    reference = context.find_object(ReferenceFlags) or ReferenceFlags()
+    given = reference.given
+    options = log_options(log_level, given)
+    picker: Path | GivenText | None = config_file
+    if "config-text" in given:
+        if config_file is not None:
+            fail("--config-file and --config-text are given; keep one of the two")
+        picker = GivenText("--config-text", given["config-text"])
     cluster = ClusterFlags(
         pool_name=pool_name,
         pool_namespace=pool_namespace,
@@ -111,7 +125,7 @@ def serve(
         kubeconfig=kubeconfig,
         leader_election=ha_enable_leader_election,
     )
-    if config is None and config_file is None and not cluster.name_endpoints:
+    if config is None and picker is None and not cluster.name_endpoints:
         fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
     if config is not None and metrics_endpoint_auth is not None:
         metrics_endpoint_auth = None
@@ -126,7 +140,18 @@ def serve(
         metrics_endpoint_auth=metrics_endpoint_auth,
         cert_path=cert_path,
         cluster=cluster,
+        reference=reference,
     )
+    follows = given.get("watch-config-file", "true")
+    if follows not in BOOLEANS:
+        fail(f"--watch-config-file: found {follows!r}, expected true or false")
     raise typer.Exit(
-        run_server(config, config_file, overrides, ignore_unknown=ignore_unknown_plugins, log_level=log_level)
+        run_server(
+            config,
+            picker,
+            overrides,
+            options,
+            ignore_unknown=ignore_unknown_plugins,
+            follows=BOOLEANS[follows],
+        )
     )

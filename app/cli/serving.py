@@ -9,6 +9,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from ...api.descriptors import raise_limit
+from ...configs.reading import GivenText
 from ...configs.schema import KVAtlasConfig
 from ...events.errors import KVAtlasError
 from ...routing.plan.config_files import ConfigFiles
@@ -18,6 +19,7 @@ from ..workers.heartbeats import Heartbeats
 from ..workers.link import WorkerSockets
 from ..workers.supervisor import Supervisor
 from .exit_status import WRONG_USE, fail, load_or_fail, say_on_stderr
+from .log import LogOptions
 from .overrides import Overrides
 
 log = logging.getLogger(__name__)
@@ -25,21 +27,26 @@ log = logging.getLogger(__name__)
 
 def run_server(
     config: Path | None,
-    picker_file: Path | None,
+    picker: Path | GivenText | None,
     overrides: Overrides,
+    log_options: LogOptions,
     *,
     ignore_unknown: bool,
-    log_level: str,
+    follows: bool,
 ) -> int:
     """Serve until a signal ends the process, and return the exit status.
 
     Args:
         config: configuration file, None without one.
-        picker_file: EndpointPickerConfig file, None without one.
+        picker: EndpointPickerConfig, None without one.
         overrides: flags of the command line.
+        log_options: level and form of the log.
         ignore_unknown: whether to leave out unknown plugins.
-        log_level: as of `log_to_stderr`.
+        follows: whether changed files are loaded.
     """
+    log_options.start()
+    for note in overrides.reference.notes():
+        log.info("%s", note)
 
     def with_flags(loaded: KVAtlasConfig) -> KVAtlasConfig:
         try:
@@ -49,26 +56,26 @@ def run_server(
 
     # A time stamp beside each counter would double the series and tell nothing.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    files = ConfigFiles(config, picker_file, ignore_unknown, with_flags)
+    files = ConfigFiles(config, picker, ignore_unknown, with_flags, follows)
     raise_limit()  # workers inherit it
     loaded = load_or_fail(files.load)
     for note in loaded.notes:
         log.info("%s", note)
     if loaded.config.server.workers > 1:
-        return _run_workers(loaded.config, files, log_level)
+        return _run_workers(loaded.config, files, log_options)
     try:
         return uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
         fail(str(error))
 
 
-def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
+def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOptions) -> int:
     """Serve in several workers on successive ports, and return the exit status."""
     n_workers = config.server.workers
     sockets, heartbeats = WorkerSockets(n_workers), Heartbeats(n_workers)
 
     def run(worker: int) -> int:
-        log_to_stderr(log_level, who=f"worker {worker} ")
+        log_options.start(worker=worker)
         try:
             return run_worker(config, files, sockets, heartbeats, worker)
         except KVAtlasError as error:
@@ -85,18 +92,3 @@ def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> i
         ).serve()
     finally:
         sockets.close()
-
-
-def log_to_stderr(level: str, *, who: str = "") -> None:
-    """Log to standard error from a level on; an unknown level ends the command.
-
-    Args:
-        level: debug, info, warning or error.
-        who: prefix of each line.
-    """
-    names = ("debug", "info", "warning", "error")
-    if level.lower() not in names:
-        fail(f"--log-level is {level!r}, want one of {', '.join(names)}")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs every start and stop
-    form = f"%(asctime)s {who}%(levelname)-7s %(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=form, force=True)

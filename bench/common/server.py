@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import grpc.aio
@@ -63,9 +64,17 @@ class Server:
         folder: for its configuration and log.
         n_servers: how many endpoints it has.
         metrics: URL of the load of all endpoints, read once; without it no load is known.
+        sections: further keys of its configuration, by section.
     """
 
-    def __init__(self, folder: Path, *, n_servers: int = N_SERVERS, metrics: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        n_servers: int = N_SERVERS,
+        metrics: str = "",
+        sections: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
         self.publishers = [Publisher("kv") for _ in range(n_servers)]
         static = [
             {
@@ -77,20 +86,17 @@ class Server:
             }
             for i, publisher in enumerate(self.publishers)
         ]
-        config = {
+        config: dict[str, Any] = {
             "apiVersion": "kvatlas/v1",
             "kind": "KVAtlasConfig",
-            "server": {
-                "extProc": "127.0.0.1:0",
-                "rest": "127.0.0.1:0",
-                "health": "",
-                "metrics": "",
-            },
+            "server": {"extProc": "127.0.0.1:0", "rest": "127.0.0.1:0", "health": "", "metrics": ""},
             "model": {"names": [MODEL], "tokenizer": str(model_folder())},
             "tokenization": {"timeout": "60s"},
             "metricsScrape": {"interval": "1h", "staleAfter": "2h", "timeout": "60s"},
             "endpoints": {"static": static},
         }
+        for section, keys in (sections or {}).items():
+            config[section] = {**config.get(section, {}), **keys}
         file = folder / "kvatlas.yaml"
         file.write_bytes(msgspec.yaml.encode(config))
         self.process = KVAtlasProcess(file, log=folder / "kvatlas.log")

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
+from ...configs.endpoints import DEFAULT_SCRAPE
 from ...configs.schema import EventsConfig, KVAtlasConfig
+from ...configs.scraping import MetricsScrapeConfig
 from ...events.tasks import keep
 from ..fleet import Fleet
 from ..roster import Wanted
@@ -70,6 +72,7 @@ class Cluster:
                 timing=Timing(),
                 clock=time.monotonic,
                 rng=random.random,
+                scrape=config.metrics_scrape,
             )
         if config.leader_election.enabled:
             self._leadership = Leadership(
@@ -131,10 +134,10 @@ class Cluster:
         """Model rewrites from the pool's InferenceModelRewrites; None without discovery."""
         return self._discovery.rewrites if self._discovery else None
 
-    def configure(self, events: EventsConfig) -> None:
-        """Replace the event settings of discovered endpoints."""
+    def configure(self, events: EventsConfig, scrape: MetricsScrapeConfig = DEFAULT_SCRAPE) -> None:
+        """Replace the settings of events and of scraping of discovered endpoints."""
         if self._discovery is not None:
-            self._discovery.configure(events)
+            self._discovery.configure(events, scrape)
 
     async def start(self) -> None:
         """Start discovery and the election."""

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ...configs.cluster import KubernetesConfig
+from ...configs.endpoints import DEFAULT_SCRAPE
 from ...configs.schema import EventsConfig
+from ...configs.scraping import MetricsScrapeConfig
 from ..roster import Wanted
 from .client.api_server import ApiServer
 from .client.backoff import Timing
@@ -52,6 +54,7 @@ class Discovery:
         timing: retry and watch durations.
         clock: monotonic seconds.
         rng: uniform in [0, 1).
+        scrape: where engines serve their metrics.
     """
 
     def __init__(
@@ -65,10 +68,11 @@ class Discovery:
         timing: Timing,
         clock: Callable[[], float],
         rng: Callable[[], float],
+        scrape: MetricsScrapeConfig = DEFAULT_SCRAPE,
     ) -> None:
         self._config, self._on_endpoints = config, on_endpoints
         self._scope = PoolScope(config, server, namespace, timing, clock, rng)
-        self._pod_endpoints = PodEndpoints(events)
+        self._pod_endpoints = PodEndpoints(events, scrape)
         self._has_more = asyncio.Event()
         self._pool: Pool | None = None
         self._listed_pool: Pool | None = None
@@ -128,9 +132,9 @@ class Discovery:
             if objects.problem is not None:
                 yield objects.plural, objects.problem
 
-    def configure(self, events: EventsConfig) -> None:
-        """Replace the event settings."""
-        self._pod_endpoints.configure(events)
+    def configure(self, events: EventsConfig, scrape: MetricsScrapeConfig = DEFAULT_SCRAPE) -> None:
+        """Replace the settings of events and of scraping."""
+        self._pod_endpoints.configure(events, scrape)
         self._pods_changed()
 
     async def run(self) -> None:
@@ -185,6 +189,9 @@ class Discovery:
         assert self.pools is not None  # noqa: S101 - the caller is its follower
         found = self.pools.copy.objects.get(self._config.inference_pool)
         pool = found.pool if found is not None else None
+        if found is not None:
+            for objects in self._about_pool:
+                objects.use_labels(found.metadata.labels)
         if self.pools.copy.synced:
             self._pool_read.set()
         if pool is None:

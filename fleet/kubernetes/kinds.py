@@ -56,6 +56,8 @@ class PodStatus(Wire, frozen=True):
 
     pod_ip: str = msgspec.field(name="podIP", default="")
     """Its IP address; empty before it has one."""
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    """IP address of its node."""
     conditions: tuple[Condition, ...] = ()
     """Conditions."""
 
@@ -95,6 +97,8 @@ class Pool:
 class PoolMeta(ObjectMeta, frozen=True):
     """A pool's metadata."""
 
+    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    """Labels."""
     deletion_timestamp: str | None = None
     """Set while it is being deleted."""
 

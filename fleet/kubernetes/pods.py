@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from ...configs.address import HostPort, ZmqAddress
-from ...configs.endpoints import addresses_of_ranks
+from ...configs.endpoints import DEFAULT_SCRAPE, addresses_of_ranks
 from ...configs.schema import EventsConfig
+from ...configs.scraping import MetricsScrapeConfig
 from ..roster import Wanted
 from .kinds import Pod, PodAnnotations, Pool
 
@@ -49,20 +50,21 @@ class PodEndpoints:
 
     Args:
         events: where engines publish unless a pod's annotations differ.
+        scrape: where engines serve their metrics.
     """
 
-    def __init__(self, events: EventsConfig) -> None:
-        self._events = events
+    def __init__(self, events: EventsConfig, scrape: MetricsScrapeConfig = DEFAULT_SCRAPE) -> None:
+        self._events, self._scrape = events, scrape
         self._pool: Pool | None = None
         self._made: dict[str, _Made] = {}
         self._outdated = False
         self._serving: dict[str, Pod] = {}
         self._gone: dict[str, None] = {}
 
-    def configure(self, events: EventsConfig) -> None:
-        """Replace the event settings; the next `note` looks at every pod."""
-        self._outdated |= events != self._events
-        self._events = events
+    def configure(self, events: EventsConfig, scrape: MetricsScrapeConfig = DEFAULT_SCRAPE) -> None:
+        """Replace the settings; the next `note` looks at every pod."""
+        self._outdated |= (events, scrape.place) != (self._events, self._scrape.place)
+        self._events, self._scrape = events, scrape
 
     def note(self, pods: Mapping[str, Pod], pool: Pool | None, changed: Iterable[str]) -> None:
         """Note changes for `take`.
@@ -111,7 +113,7 @@ class PodEndpoints:
         inputs = _inputs(pod)
         if inputs == known.inputs or self._pool is None:
             return
-        made = self._made[name] = _make(pod, self._pool, self._events)
+        made = self._made[name] = _make(pod, self._pool, self._events, self._scrape)
         if made.problem and made.problem != known.problem:
             log.warning("pod %s: %s", name, made.problem)
         yield from ((each, None) for each in known.endpoints if each not in made.endpoints)
@@ -123,21 +125,22 @@ class PodEndpoints:
 def _inputs(pod: Pod) -> tuple[object, ...]:
     """Return all that decides on the endpoints of a pod that serves."""
     meta = pod.metadata
-    return (meta.uid, meta.labels, meta.annotations, pod.status.pod_ip)
+    return (meta.uid, meta.labels, meta.annotations, pod.status.pod_ip, pod.status.host_ip)
 
 
-def _make(pod: Pod, pool: Pool, events: EventsConfig) -> _Made:
+def _make(pod: Pod, pool: Pool, events: EventsConfig, scrape: MetricsScrapeConfig) -> _Made:
     problem: str | None = None
     for with_events in (True, False):
         try:
-            return _Made(_inputs(pod), dict(_endpoints(pod, pool, events, with_events=with_events)), problem)
+            endpoints = dict(_endpoints(pod, pool, events, scrape, with_events=with_events))
+            return _Made(_inputs(pod), endpoints, problem)
         except ValueError as error:
             problem = problem or f"{error}; its endpoints have no KV events until that is fixed"
     return _Made(_inputs(pod), {}, problem)
 
 
 def _endpoints(
-    pod: Pod, pool: Pool, events: EventsConfig, *, with_events: bool
+    pod: Pod, pool: Pool, events: EventsConfig, scrape: MetricsScrapeConfig, *, with_events: bool
 ) -> Iterator[tuple[str, Wanted]]:
     said = pod.metadata.annotations
     n_ranks = _ranks(said.data_parallel_size) if with_events else 1
@@ -158,11 +161,17 @@ def _endpoints(
             serving,
             publisher=publisher,
             replay=replay if publisher else None,
-            metrics=f"http://{serving}/metrics",
+            metrics=scrape.url_of(serving.url_host, serving.port),
             n_ranks=n_ranks,
             events=events,
+            node=_node(pod.status.host_ip),
         )
         yield f"{pod.metadata.name}-rank-{index}", Wanted(addresses, pod.metadata.labels, pod.metadata.uid)
+
+
+def _node(host: str) -> str | None:
+    """Return the host of a node, None if it is unknown."""
+    return HostPort.at(host, 1).url_host if host else None
 
 
 def _socket(host: str, port: int | None) -> ZmqAddress | None:

@@ -6,8 +6,8 @@ Source: llm-d-router, which for each kind uses its own API group if that is serv
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from .client.follower import Collection, Follower
 from .client.list_watch import ListWatch
 from .client.wire import DECODE_ERRORS, Wire
 from .kinds import PoolMeta
+from .pool_references import PoolIdentity
 
 log = logging.getLogger(__name__)
 
@@ -28,25 +29,12 @@ GROUPS = ("llm-d.ai", "inference.networking.x-k8s.io")
 
 VERSION = "v1alpha2"
 
-GROUP_WITHOUT_POOLS = GROUPS[0]
-"""Group that some CRDs fill in if an object names no group for its pool. It has no pools of its own."""
-
-
-class PoolReference(Wire, frozen=True):
-    """Reference to a pool."""
-
-    group: str = "inference.networking.k8s.io"
-    """Its API group."""
-    name: str = ""
-    """Its name."""
-
 
 class PoolObjectSpec(Protocol):
     """Spec of an object that refers to a pool."""
 
-    @property
-    def pool_ref(self) -> PoolReference:
-        """Its pool."""
+    def belongs_to(self, pool: PoolIdentity) -> bool:
+        """Return whether the object is one of that pool."""
         ...
 
 
@@ -123,11 +111,18 @@ class PoolObjects(Generic[T]):
         """Whether the objects were read, or could not be because the cluster lacks the kind or the right."""
         self._problem: Failure | None = None
         self._warned = False
+        self._pool = PoolIdentity(scope.config.pool_group, scope.config.inference_pool)
 
     @property
     def problem(self) -> Failure | None:
         """Why the objects may be out of date or unknown; None while a watch runs."""
         return self._problem if self.follower is None else self._copy.problem
+
+    def use_labels(self, labels: Mapping[str, str]) -> None:
+        """Take the labels of the pool, by which objects may select it."""
+        if labels != self._pool.labels:
+            self._pool = replace(self._pool, labels=labels)
+            self._changed()
 
     async def run(self) -> None:
         """Follow, until cancelled; waits for the kind if it is not installed yet."""
@@ -190,12 +185,8 @@ class PoolObjects(Generic[T]):
         self.is_decided = (
             self.is_decided or self._copy.synced or (problem is not None and problem.lack is not None)
         )
-        config = self._scope.config
-        groups = (config.pool_group, GROUP_WITHOUT_POOLS)
         self._on_change([
             found
             for found in self._copy.objects.values()
-            if found.spec.pool_ref.name == config.inference_pool
-            and found.spec.pool_ref.group in groups
-            and found.metadata.deletion_timestamp is None
+            if found.spec.belongs_to(self._pool) and found.metadata.deletion_timestamp is None
         ])  # fmt: skip

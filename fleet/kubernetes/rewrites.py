@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from .client.wire import Wire
 from .kinds import PoolMeta
-from .pool_objects import PoolReference
+from .pool_references import PoolIdentity, PoolReference
 
 
 class RewriteMeta(PoolMeta, frozen=True):
@@ -62,6 +62,10 @@ class RewriteSpec(Wire, frozen=True):
     """Its pool."""
     rules: tuple[RewriteRule, ...] = ()
     """Its rules, in order."""
+
+    def belongs_to(self, pool: PoolIdentity) -> bool:
+        """Return whether it names the pool."""
+        return self.pool_ref.names(pool)
 
 
 class InferenceModelRewrite(Wire, frozen=True):

@@ -20,6 +20,9 @@ MAX_LINE_BYTES = 65_536
 NEAR_BYTES = 2048
 """Distance that lines may move between two bodies and still be found without a search; numbers can grow by digits."""
 
+MAX_DIGITS = 15
+"""Most digits of a number in a label."""
+
 _AFTER_NAME = (b"{", b" ", b"\t")
 _VALUE = rb'"(?:[^"\\]|\\.)*+"'
 _LABEL = re.compile(rb"([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*(" + _VALUE + rb")[ \t]*")

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from ...configs.engines import EngineSeries, Selector
 from ...scorers.core.model import Adapters, Load
+from .adapters import adapters_of
 from .errors import ScrapeError
-from .exposition import Bookmark, Exposition, Sample
+from .exposition import MAX_DIGITS, Bookmark, Exposition, Sample
 
 MAX_GAUGE = 10**12
 """Largest plausible load; larger values are malformed. Also keeps sums finite."""
-
-MAX_DIGITS = 15
-"""Most digits of a number in a label."""
 
 FACTS_EVERY_S = 1.0
 """Time between two reads of facts, and of adapters while there are none: they rarely change, and cost more to find than
@@ -68,8 +66,10 @@ class ReportReader:
         self._bookmarks: dict[str, Bookmark] = {}
         self._cache_blocks: list[bytes] = []
         self._cache_sizes: tuple[int | None, int | None] = (None, None)
-        self._lora_block = b""
+        self._lora_blocks: list[bytes] = []
         self._adapters: Adapters | None = None
+        self._unknown = {name: math.nan for each in engines.values() for name, _ in each.attributes}
+        """Attributes of all engines, so that one that the response lacks replaces its last value."""
         self._facts: EngineFacts | None = None
         self._facts_at = -math.inf
         self.engine: str | None = None
@@ -115,6 +115,7 @@ class ReportReader:
             kv_utilization=min(1.0, sum(utilizations) / len(utilizations)),
             updated_at=now,
             adapters=self._adapters,
+            attributes=self._read_attributes(exposition, series) if self._unknown else None,
         )
         return EngineReport(load, self._facts)
 
@@ -133,24 +134,31 @@ class ReportReader:
         return self._engines[self.engine]
 
     def _read_adapters(self, exposition: Exposition, series: EngineSeries) -> Adapters | None:
-        """Return the adapters in the newest line, None if there is none; vLLM keeps lines of former states.
-
-        `max_active` is 0 if the number is missing, as from an engine without LoRA.
-        """
-        samples = [each for name in series.lora_info for each in self._samples(exposition, name)]
-        newest = max(samples, key=lambda sample: sample.value, default=None)
-        if newest is None:
+        """Return the adapters, None if the engine reports none. Parsed only if the newest line or the loaded ones change."""
+        lines = [each for name in series.lora_info for each in self._samples(exposition, name)]
+        loaded = [each for name in series.lora_loaded for each in self._samples(exposition, name)]
+        newest = max(lines, key=lambda sample: sample.value, default=None)
+        if newest is None and not loaded:
             return None
-        if self._adapters is not None and newest.label_block == self._lora_block:
-            return self._adapters
-        self._lora_block = newest.label_block
-        labels = newest.labels()
-        text = labels.get("max_lora", "")
-        return Adapters(
-            active=_names(labels.get("running_lora_adapters", "")),
-            waiting=_names(labels.get("waiting_lora_adapters", "")),
-            max_active=int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0,
-        )
+        blocks = [each.label_block for each in loaded if each.value > 0]
+        if newest is not None:
+            blocks.append(newest.label_block)
+        if self._adapters is None or blocks != self._lora_blocks:
+            self._lora_blocks = blocks
+            return adapters_of(lines, loaded)
+        return self._adapters
+
+    def _read_attributes(self, exposition: Exposition, series: EngineSeries) -> Mapping[str, float]:
+        """Return the attributes, NaN if the response lacks the series or its value is no finite number.
+
+        The first of several lines counts, as in the reference.
+        """
+        found = self._unknown.copy()
+        for name, selector in series.attributes:
+            samples = self._samples(exposition, selector)
+            if samples and math.isfinite(samples[0].value):
+                found[name] = samples[0].value
+        return found
 
     def _samples(self, exposition: Exposition, selector: Selector) -> list[Sample]:
         bookmark = self._bookmarks.get(selector.name)
@@ -214,11 +222,6 @@ class ReportReader:
         """Combine the values of all ranks into one number, None if there is none."""
         values = (each.value for name in selectors for each in self._samples(exposition, name))
         return whole([int(value) for value in values if 1 <= value <= MAX_GAUGE] or [0]) or None
-
-
-def _names(text: str) -> frozenset[str]:
-    """Return the adapters in a label, which are separated by commas."""
-    return frozenset(name for part in text.split(",") if (name := part.strip()))
 
 
 def _largest(caches: Sequence[dict[str, str]], label: str) -> int | None:

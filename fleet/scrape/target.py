@@ -8,19 +8,24 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from ...configs.engines import EngineSeries
+from ...configs.scraping import ScrapeTlsConfig
 from .connection import MAX_BODY_BYTES, Destination, MetricsConnection, connect
 from .errors import ScrapeError
 from .loads import LoadTable
 from .report import EngineFacts, EngineReport, ReportReader
 from .schedule import Intervals, Schedule
+from .tls import tls_context
 
 log = logging.getLogger(__name__)
 
 FactsListener = Callable[[str, EngineFacts], None]
 """Called with an endpoint's name and facts after its first scrape, and whenever they have changed."""
+
+
+SYSTEM_TLS = ScrapeTlsConfig()
+"""Certificates that the system trusts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +36,13 @@ class ScrapeSettings:
         intervals: intervals between scrapes.
         timeout_s: time limit per scrape, connecting included.
         max_body_bytes: larger bodies are refused.
+        tls: TLS of https URLs.
     """
 
     intervals: Intervals
     timeout_s: float
     max_body_bytes: int = MAX_BODY_BYTES
+    tls: ScrapeTlsConfig = SYSTEM_TLS
 
 
 @dataclass
@@ -43,7 +50,7 @@ class ScrapeContext:
     """Settings and objects shared by all targets.
 
     Attributes:
-        settings: current settings; a change applies from the next scrape on.
+        settings: current settings; a change applies from the next scrape on, that of `tls` from the next connection on.
         loads: gets the loads.
         clock: monotonic seconds, for the time of loads.
     """
@@ -52,10 +59,13 @@ class ScrapeContext:
     loads: LoadTable
     clock: Callable[[], float]
 
-    @cached_property
     def tls(self) -> ssl.SSLContext:
-        """TLS context that checks the certificates of https endpoints. Made once, since that takes 20 ms."""
-        return ssl.create_default_context()
+        """Return the TLS context of https endpoints.
+
+        Raises:
+            ScrapeError: a file of the settings cannot be read.
+        """
+        return tls_context(self.settings.tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +233,8 @@ class Target:
 
     async def _connect(self) -> None:
         connection = MetricsConnection(self, max_body_bytes=self._context.settings.max_body_bytes)
-        tls = self._context.tls if self._destination.is_tls else None
         try:
+            tls = self._context.tls() if self._destination.is_tls else None
             await connect(self._destination, connection, tls)
         except ScrapeError as error:
             self._note_failure(error)

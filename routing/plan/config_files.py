@@ -12,6 +12,7 @@ import msgspec
 from ...configs.discovery import with_listed_endpoints
 from ...configs.file_watch import FileWatch
 from ...configs.loader import LoadedConfig
+from ...configs.reading import GivenText
 from ...configs.reference_defaults import with_reference_defaults
 from ...configs.schema import KVAtlasConfig
 from .live import LiveConfig
@@ -35,17 +36,19 @@ class ConfigFiles:
         picker: see `load_scheduled`.
         ignore_unknown: see `load_scheduled`.
         with_flags: applies the flags of the command line.
+        follows: whether the files are loaded again when they change; a signal has them loaded always.
     """
 
     config: Path | None
-    picker: Path | None = None
+    picker: Path | GivenText | None = None
     ignore_unknown: bool = False
     with_flags: Callable[[KVAtlasConfig], KVAtlasConfig] = _as_it_is
+    follows: bool = True
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The paths of the files."""
-        return tuple(path for path in (self.config, self.picker) if path is not None)
+        return tuple(path for path in (self.config, self.picker) if isinstance(path, Path))
 
     def load(self, in_force: KVAtlasConfig | None = None) -> LoadedConfig:
         """Load the files, with the endpoints of the `endpoints.file` that they name.
@@ -58,7 +61,7 @@ class ConfigFiles:
             ConfigError: one of the files cannot be used.
         """
         loaded = LoadedConfig(KVAtlasConfig(api_version="kvatlas/v1"), is_reference=True)
-        if self.paths:
+        if self.config is not None or self.picker is not None:
             loaded = load_scheduled(self.config, self.picker, ignore_unknown=self.ignore_unknown)
         config = loaded.config
         if self.config is None and loaded.is_reference:
@@ -97,7 +100,7 @@ class ConfigFollower:
 
     async def look(self) -> None:
         """Check the files and load those that changed; the first check loads all of them."""
-        paths = self._files.paths if self._files is not None else ()
+        paths = self._files.paths if self._files is not None and self._files.follows else ()
         if any([await self._has_changed(path) for path in paths]):
             await self._load_config("file")
         named = self._live.loaded.endpoints.file
@@ -126,7 +129,8 @@ class ConfigFollower:
     async def _load_config(self, why: str) -> None:
         files, live = self._files, self._live
         if files is not None:
-            await live.load(" and ".join(map(str, files.paths)), why, lambda: files.load(live.loaded))
+            name = " and ".join(map(str, files.paths)) or "command line"
+            await live.load(name, why, lambda: files.load(live.loaded))
 
     async def _load_endpoints(self, why: str) -> None:
         live = self._live

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from ...configs.errors import Problem
 from ...configs.loader import LoadedConfig, load_file
+from ...configs.reading import GivenText
 from ...configs.schema import KVAtlasConfig
-from .plan import scheduling_problems, without_unknown_plugins
+from .known_types import without_unknown_plugins
+from .plan import scheduling_problems
 
 
 def load_scheduled(
-    config: Path | None, picker: Path | None = None, *, ignore_unknown: bool = False
+    config: Path | None, picker: Path | GivenText | None = None, *, ignore_unknown: bool = False
 ) -> LoadedConfig:
     """Load the configuration of one file or two: `config` with the plugins and profiles of `picker`.
 

@@ -1,15 +1,17 @@
-"""Prometheus metrics of the configuration in force, and of the costs that its latency scorers learned."""
+"""Prometheus metrics of the configuration in force, and of the costs that its latency scorers and predictors learned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import gauge
 from ...scorers.core.profile import Profile
-from ...scorers.latency.cost import LatencyCostScorer, LatencyReport
+from ...scorers.latency.cost import LatencyCostScorer
+from ...scorers.latency.groups import FitReport
+from ...scorers.latency.predictor import LatencyPredictor
 
 
 class ConfigMetrics:
@@ -40,31 +42,43 @@ class ConfigMetrics:
 
 def latency_families(profile: Profile) -> Iterator[Metric]:
     """Yield costs, their errors and the implied credits of every group of endpoints. Cost: O(groups * tiers)."""
-    cost = gauge(
-        "latency_cost_seconds", "Cost that predicts times to first token.", "scorer", "group", "term"
-    )
+    first: dict[str, list[FitReport]] = {
+        name: scorer.reports() for name, scorer, _ in profile.scorers if isinstance(scorer, LatencyCostScorer)
+    }
+    later: dict[str, list[FitReport]] = {}
+    if profile.predictor is not None:
+        name, predictor = profile.predictor
+        if isinstance(predictor, LatencyPredictor):
+            first[name], later[name] = predictor.ttft.reports(), predictor.tpot.reports()
     credit = gauge(
         "latency_tier_credit", "Part of computing a block that loading saves.", "scorer", "group", "tier"
     )
-    error = gauge("latency_log_error", "Mean of abs(log(observed / predicted)).", "scorer", "group", "costs")
-    observed = gauge("latency_observations", "Observed times a fit rests on.", "scorer", "group")
-    fitted = gauge(
-        "latency_fitted", "1 when learned costs are in force, 0 for configured ones.", "scorer", "group"
-    )
-    for name, scorer, _ in profile.scorers:
-        for report in scorer.reports() if isinstance(scorer, LatencyCostScorer) else ():
-            labels = [name, report.group]
-            for term, ms in _terms(report).items():
-                cost.add_metric([*labels, term], ms / 1000.0)
+    for name, reports in first.items():
+        for report in reports:
             for tier, worth in report.credits.items():
-                credit.add_metric([*labels, tier], worth)
+                credit.add_metric([name, report.group, tier], worth)
+    yield credit
+    yield from _fit_families("latency", "times to first token", first)
+    yield from _fit_families("tpot", "times per output token", later)
+
+
+def _fit_families(prefix: str, what: str, found: Mapping[str, list[FitReport]]) -> Iterator[Metric]:
+    """Yield the costs of some fits, by name of the plugin that has them."""
+    cost = gauge(f"{prefix}_cost_seconds", f"Cost that predicts {what}.", "scorer", "group", "term")
+    error = gauge(
+        f"{prefix}_log_error", "Mean of abs(log(observed / predicted)).", "scorer", "group", "costs"
+    )
+    observed = gauge(f"{prefix}_observations", "Observed times a fit rests on.", "scorer", "group")
+    fitted = gauge(
+        f"{prefix}_fitted", "1 when learned costs are in force, 0 for configured ones.", "scorer", "group"
+    )
+    for name, reports in found.items():
+        for report in reports:
+            labels = [name, report.group]
+            for term, ms in report.costs_ms.items():
+                cost.add_metric([*labels, term], ms / 1000.0)
             error.add_metric([*labels, "learned"], report.fit_error)
             error.add_metric([*labels, "configured"], report.prior_error)
             observed.add_metric(labels, report.n_observations)
             fitted.add_metric(labels, float(report.is_fitted))
-    yield from (cost, credit, error, observed, fitted)
-
-
-def _terms(report: LatencyReport) -> dict[str, float]:
-    terms = {"overhead": report.overhead_ms, "queue": report.queue_ms, "prefill": report.prefill_ms}
-    return terms | {f"load_{tier}": ms for tier, ms in report.load_ms.items()}
+    yield from (cost, error, observed, fitted)

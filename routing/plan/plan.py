@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import msgspec
 
 from ...configs.decode import decode
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
-from ...configs.words import nearest
+from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Filter, Picker, Scorer
+from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
+from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams
-from ...scorers.core.prefix_source import PrefixProducer
+from ...scorers.core.params import BuildContext, PluginParams, Remarks
+from ...scorers.core.prefix_source import BurstProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
 from ...scorers.weights import default_profile
+from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
-from .entry_points import add_offered, offered_types
-from .producers import ProducedTiers, produced_tiers
-from .reference import NO_EFFECT
+from ..policy import RequestPolicy
+from .built_plugin import BuiltPlugin
+from .declared import Declared, context_of, producers_of
+from .entry_points import add_offered
+from .known_types import known_types
+from .parsing import parser_problems, parsing_policy, unnamed_parsers
+from .producers import produced_tiers
+from .reference import NO_EFFECT, NOT_HERE
+from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltPlugin:
-    """One plugin of a plan.
-
-    Attributes:
-        plugin: the filter, scorer or picker.
-        origin: type, parameters and the configuration around it, from which it was built.
-    """
-
-    plugin: object
-    origin: tuple[str, PluginParams, BuildContext]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,10 @@ class Plan:
         profile: makes the decisions.
         notes: plugins that were accepted without effect, one line each.
         references: plugins of the profile, in its order; empty if the profile is made from `weights`.
-        built: (kind, name) -> plugin, for the plugins of the profile.
+        built: (kind, name) -> plugin, for the plugins that act.
+        requests: what the configuration has done with requests and responses.
+        load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
+        burst: how requests that arrive together are assigned; None if they do not wait for each other.
     """
 
     config: KVAtlasConfig
@@ -59,13 +57,9 @@ class Plan:
     notes: tuple[str, ...] = ()
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
-
-
-@runtime_checkable
-class _DescribesIndex(Protocol):
-    """Parameters that describe an index of prefixes."""
-
-    def producer(self) -> PrefixProducer | None: ...
+    requests: RequestPolicy = field(default_factory=RequestPolicy)
+    load: LoadEstimate | None = None
+    burst: BurstProducer | None = None
 
 
 def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
@@ -80,7 +74,10 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
         SchedulingError: an unknown plugin, parameters that a plugin does not take, or a profile that cannot work.
     """
     if not config.plugins:
-        return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
+        if problems := parser_problems(config):
+            raise SchedulingError(problems)
+        profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
+        return Plan(config, profile, requests=parsing_policy(config))
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -93,41 +90,6 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
     return ()
 
 
-def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple[str, ...]]:
-    """Return the configuration without plugins of unknown types, and the names of those left out."""
-    known = known_types()
-    unknown = [plugin.known_as for plugin in config.plugins if plugin.type not in known]
-    profiles = tuple(
-        msgspec.structs.replace(
-            profile, plugins=tuple(each for each in profile.plugins if each.plugin_ref not in unknown)
-        )
-        for profile in config.scheduling_profiles
-    )
-    plugins = tuple(plugin for plugin in config.plugins if plugin.type in known)
-    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=profiles), tuple(unknown)
-
-
-def known_types() -> set[str]:
-    """Return the plugin types that a configuration may name."""
-    registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_EFFECT.keys()
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """An entry of `plugins` with valid parameters."""
-
-    path: KeyPath
-    config: PluginConfig
-    params: Mapping[str, PluginParams]
-    """Kind -> its parameters."""
-
-    @property
-    def decides(self) -> bool:
-        """Whether it can be in a profile, as all but producers can."""
-        return any(kind != "producer" for kind in self.params)
-
-
 @dataclass(slots=True)
 class _Parts:
     """The plugins of a profile, by kind."""
@@ -135,6 +97,9 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    screeners: list[str] = field(default_factory=list[str])
+    admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
+    predictor: tuple[str, Predictor] | None = None
 
 
 class _Planner:
@@ -143,7 +108,7 @@ class _Planner:
     def __init__(self, config: KVAtlasConfig, before: Mapping[tuple[str, str], BuiltPlugin]) -> None:
         self._config, self._before = config, before
         self._registry = builtin_registry()
-        self._declared: dict[str, _Declared] = {}
+        self._declared: dict[str, Declared] = {}
         self._used: list[ProfilePluginConfig] = []
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
@@ -162,14 +127,38 @@ class _Planner:
                 self._problems.append(Problem(message, ("plugins", number, "type")))
             else:
                 self._declare(("plugins", number), plugin)
-        produced = produced_tiers(self._producers(), self._config)
-        profile = self._profile(produced)
+        self._problems += parser_problems(self._config)
+        self._notes += unnamed_parsers(self._config)
+        produced = produced_tiers(producers_of(self._declared), self._config)
+        requests, load, burst = self._requests(), self._load(), self._burst()
+        profile = self._profile(context_of(self._config, self._declared, produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
-            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+            self._config,
+            tiers=produced.tiers,
+            events=produced.events,
+            predictions=produced.predictions,
+            approximate=produced.approximate,
         )
-        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
+        notes = tuple(dict.fromkeys(self._notes))
+        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests, load, burst)
+
+    def _requests(self) -> RequestPolicy:
+        """Build the plugins that act in every request, and check those from whose parameters attributes are read."""
+        registry = self._registry
+        self._acting(registry.attributes)
+        return replace(
+            parsing_policy(self._config),
+            identities=tuple(plugin for _, plugin in self._acting(registry.identities)),
+            reporters=tuple(plugin for _, plugin in self._acting(registry.reporters)),
+            answers_models=any(True for _ in self._acting(registry.responders)),
+        )
+
+    def _acting(self, plugins: Plugins[T]) -> list[tuple[str, T]]:
+        """Return the declared plugins of a kind, by name."""
+        built = ((name, self._built(plugins, each, BuildContext())) for name, each in self._declared.items())
+        return [(name, plugin) for name, plugin in built if plugin is not None]
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
@@ -187,49 +176,108 @@ class _Planner:
         }
         if blueprints:
             self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
+        elif plugin.type in PARSERS:
+            pass  # see `parsing`
         elif plugin.type in NO_EFFECT:
             self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
+            if (params := NO_EFFECT_PARAMS.get(plugin.type)) is not None:
+                self._decoded(path, plugin, params)
         else:
-            known = nearest(plugin.type, sorted(known_types()))
+            why = NOT_HERE.get(plugin.type)
+            hint = why if why is not None else closest(plugin.type, known_types())
             message = (
                 f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
             )
-            self._problems.append(Problem(f"{message}; {known}", (*path, "type")))
+            self._problems.append(Problem(f"{message}; {hint}", (*path, "type")))
 
     def _decode(self, path: KeyPath, plugin: PluginConfig, wanted: Mapping[str, type[PluginParams]]) -> None:
         params: dict[str, PluginParams] = {}
         for kind, schema in wanted.items():
-            decoded = decode(plugin.parameters, schema)
-            if isinstance(decoded, list):
-                self._problems += [
-                    Problem(each.message, (*path, "parameters", *each.path)) for each in decoded
-                ]
+            decoded = self._decoded(path, plugin, schema)
+            if decoded is None:
                 return
             params[kind] = decoded
-        self._declared[plugin.known_as] = _Declared(path, plugin, params)
+        self._declared[plugin.known_as] = Declared(path, plugin, params)
+        for each in params.values():
+            self._notes += [
+                f"plugin {plugin.known_as}: {key} has no effect: {why}" for key, why in ignored(each)
+            ]
 
-    def _producers(self) -> dict[str, PrefixProducer]:
-        """Return plugin name -> the index that its parameters describe."""
-        return {
-            name: producer
-            for name, declared in self._declared.items()
-            for params in declared.params.values()
-            if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
-        }
+    def _decoded(
+        self, path: KeyPath, plugin: PluginConfig, schema: type[PluginParams]
+    ) -> PluginParams | None:
+        """Return the parameters of a plugin; None if they have problems, which are then added."""
+        decoded = decode(plugin.parameters, schema)
+        if not isinstance(decoded, list):
+            return decoded
+        self._problems += [Problem(each.message, (*path, "parameters", *each.path)) for each in decoded]
+        return None
 
-    def _profile(self, produced: ProducedTiers) -> Profile | None:
+    def _burst(self) -> BurstProducer | None:
+        """Return the first burst producer."""
+        for declared in self._declared.values():
+            producer = self._built(self._registry.producers, declared, BuildContext())
+            if isinstance(producer, BurstProducer):
+                return producer
+        return None
+
+    def _load(self) -> LoadEstimate | None:
+        """Return the first estimate that adds something."""
+        for declared in self._declared.values():
+            estimate = self._built(self._registry.loads, declared, BuildContext())
+            if estimate is not None and estimate.adds_output:
+                return estimate
+        return None
+
+    def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()
+        self._add_to_all(parts, context)
         for path, reference in self._references():
             self._used.append(reference)
-            self._add(parts, path, reference, produced)
+            own = context.sources.get(reference.plugin_ref)
+            self._add(parts, path, reference, replace(context, own=own))
         if self._problems:
             return None
+        self._notes += self._remarks(context)
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
-            return Profile(parts.scorers, picker, parts.filters)
+            return Profile(
+                parts.scorers,
+                picker,
+                parts.filters,
+                screeners=parts.screeners,
+                admitters=parts.admitters,
+                predictor=parts.predictor,
+            )
         except ProfileError as error:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
+
+    def _remarks(self, context: BuildContext) -> Iterator[str]:
+        """Yield what has no effect in the parameters of the profile's plugins."""
+        for reference in self._used:
+            declared = self._declared.get(reference.plugin_ref)
+            found = declared.params.values() if declared is not None else ()
+            for params in {type(each): each for each in found}.values():
+                if isinstance(params, Remarks):
+                    for remark in params.remarks(context):
+                        yield f"plugin {reference.plugin_ref}: {remark}"
+
+    def _add_to_all(self, parts: _Parts, context: BuildContext) -> None:
+        """Add the plugins that act for every profile, and need not be listed in one."""
+        predictors = [each for each in self._declared.values() if "predictor" in each.params]
+        for second in predictors[1:]:
+            message = "found a second predictor; keep one, as kvatlas has one model of latency"
+            self._problems.append(Problem(message, (*second.path, "type")))
+        for name, declared in self._declared.items():
+            own = replace(context, own=context.sources.get(name))
+            if (screener := self._built(self._registry.screeners, declared, own)) is not None:
+                parts.filters.append((name, screener))
+                parts.screeners.append(name)
+            if (predictor := self._built(self._registry.predictors, declared, own)) is not None:
+                parts.predictor = (name, predictor)
+            if (admitter := self._built(self._registry.admitters, declared, own)) is not None:
+                parts.admitters.append((name, admitter))
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
         """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
@@ -239,23 +287,21 @@ class _Planner:
                 f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
             )
             self._problems.append(Problem(message, ("schedulingProfiles", 1)))
-        for number, profile in enumerate(profiles):
+        for profile in profiles[:1]:
             for position, reference in enumerate(profile.plugins):
-                yield ("schedulingProfiles", number, "plugins", position), reference
+                yield ("schedulingProfiles", 0, "plugins", position), reference
         for name, declared in () if profiles else self._declared.items():
             if declared.decides:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
 
     def _add(
-        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, produced: ProducedTiers
+        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, context: BuildContext
     ) -> None:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
             return
-        own = produced.sources.get(name)
-        context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:
@@ -265,17 +311,18 @@ class _Planner:
             if len(parts.pickers) > 1:
                 self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
         if not declared.decides:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
 
-    def _report_other_kind(self, path: KeyPath, name: str) -> None:
-        """Report a reference to a plugin of another kind, unless its unknown type was reported already."""
+    def _note_other_kind(self, name: str) -> None:
+        """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = name in self._declared or plugin is None or plugin.type in NO_EFFECT
-        if is_known:
-            message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
-            self._problems.append(Problem(message, (*path, "pluginRef")))
+        is_without_effect = plugin is None or plugin.type in NO_EFFECT.keys() | PARSERS.keys()
+        if name in self._declared or is_without_effect:
+            self._notes.append(
+                f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
+            )
 
-    def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
+    def _built(self, plugins: Plugins[T], declared: Declared, context: BuildContext) -> T | None:
         """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""
         blueprint = plugins.get(declared.config.type)
         if blueprint is None:

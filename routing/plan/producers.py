@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ...configs.approximate import ApproximateConfig
 from ...configs.decisions import PredictionsConfig
 from ...configs.schema import EventsConfig, KVAtlasConfig, TierConfig
 from ...configs.units import Duration
 from ...scorers.core.prefix_source import (
     ApproxProducer,
+    BurstProducer,
     OneTier,
     PreciseProducer,
     PrefixProducer,
@@ -29,12 +31,14 @@ class ProducedTiers:
         tiers: the configured tiers, completed by the producers; explicit settings of the configuration win.
         events: the event plane, likewise.
         predictions: whether and how long routed blocks count as held, likewise.
+        approximate: sizes of blocks and tiers that are known from routing alone, likewise.
     """
 
     sources: Mapping[str, PrefixSource]
     tiers: tuple[TierConfig, ...]
     events: EventsConfig
     predictions: PredictionsConfig
+    approximate: ApproximateConfig
 
 
 def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfig) -> ProducedTiers:
@@ -60,12 +64,15 @@ def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfi
     sources: dict[str, PrefixSource] = {
         name: OneTier(names[place] if place < len(names) else None) for name, place in places.items()
     }
-    sources |= {name: TierCredits(_credits(each, config.tiers)) for name, each in precise.items()}
+    whole = config.scoring.whole_blocks
+    sources |= {name: TierCredits(_credits(each, config.tiers), whole) for name, each in precise.items()}
+    sources |= {name: each for name, each in producers.items() if isinstance(each, BurstProducer)}
     return ProducedTiers(
         sources,
         tiers,
         _events(config.events, precise.values()),
         _predictions(config.predictions, precise.values()),
+        _approximate(config, approx),
     )
 
 
@@ -95,6 +102,25 @@ def _tier(
             # routed blocks are learned in the fastest tier, and assumed copied to the slower ones
             changes["source"] = "inferred" if place else "routing"
     return msgspec.structs.replace(tier, **changes)
+
+
+def _approximate(config: KVAtlasConfig, approx: Mapping[str, ApproxProducer]) -> ApproximateConfig:
+    """Return the sizes of the producer of the fastest tier, unless the configuration has its own."""
+    found = config.approximate
+    if not approx or found != ApproximateConfig():
+        return found
+    producer = min(approx.values(), key=lambda each: each.capacity is not None)  # the first of equal ones
+    least = min(each.min_block_size for each in approx.values())
+    has_ids = any(each.tokenizer or each.remote_tokenizer.url for each in config.served_models)
+    return ApproximateConfig(
+        auto_tune=producer.capacity is None,
+        block_size_tokens=producer.block_size,
+        # An estimate of four bytes a token is too coarse for smaller blocks; the reference has the same minimum.
+        min_block_size_tokens=found.min_block_size_tokens if has_ids else least,
+        lru_capacity_per_server=producer.default_capacity,
+        max_prefix_tokens_to_match=producer.max_tokens,
+        max_prefix_blocks_to_match=producer.max_blocks,
+    )
 
 
 def _credits(producer: PreciseProducer, tiers: Iterable[TierConfig]) -> tuple[float, ...]:

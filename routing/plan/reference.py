@@ -1,7 +1,7 @@
-"""Plugins of the reference endpoint picker that have no effect here.
+"""Plugins of the reference endpoint picker that have no effect here, and those that kvatlas lacks.
 
-Each is accepted, and the reason is logged once at the start. A type that is neither here nor registered is refused:
-leaving it out would change decisions.
+Each without effect is accepted, and the reason is logged once at the start. A type that is neither here nor registered
+is refused: leaving it out would change decisions.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
-_PARSING = "kvatlas reads every API it knows"
-_TOKENS = "kvatlas tokenizes by itself; see model.tokenizer"
+_TOKENS = "token ids come from model.tokenizer, or from model.remoteTokenizer"
 _QUEUES = "kvatlas forwards requests at once and has no queues"
+_REPLICAS = "replicas of kvatlas share nothing; each learns from the engines' events"
+_PAIRS = "kvatlas picks one server for a request, not one for prefill and another for decode"
+_PULL = "kvatlas does not name a server from which another one pulls blocks"
 
 NO_EFFECT: Mapping[str, str] = {
     "single-profile-handler": "kvatlas runs one profile",
@@ -24,23 +26,39 @@ NO_EFFECT: Mapping[str, str] = {
     "k8s-notification-source": "kvatlas forgets what a removed endpoint held by itself",
     "token-producer": _TOKENS,
     "tokenizer": _TOKENS,
-    "inflight-load-producer": "kvatlas counts requests and uncached prompt tokens in flight by itself",
-    "openai-parser": _PARSING,
-    "anthropic-parser": _PARSING,
-    "vllmhttp-parser": _PARSING,
-    "sglanghttp-parser": _PARSING,
-    "vllmgrpc-parser": _PARSING,
-    "vertexai-parser": _PARSING,
-    "passthrough-parser": _PARSING,
-    "utilization-detector": "thresholds of saturation are under admission",
     "concurrency-detector": "kvatlas measures saturation by queues and KV caches; see admission",
     "global-strict-fairness-policy": _QUEUES,
     "round-robin-fairness-policy": _QUEUES,
     "fcfs-ordering-policy": _QUEUES,
     "edf-ordering-policy": _QUEUES,
     "slo-deadline-ordering-policy": _QUEUES,
+    "program-aware-fairness": _QUEUES,
     "static-usage-limit-policy": _QUEUES,
+    "priority-holdback-policy": _QUEUES,
+    "soft-reflective-ceiling-policy": _QUEUES,
+    "sheddable-eviction-filter": _QUEUES,
+    "priority-then-time-eviction-order-policy": _QUEUES,
+    "local-syncer": _REPLICAS,
+    "redis-syncer": _REPLICAS,
+    "redis-state-store": _REPLICAS,
+    "outlen-bucket": "kvatlas takes no classes of output lengths",
+    "destination-endpoint-served-verifier": "it is for tests of the reference",
     "file-discovery": "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file",
-    "request-attribute-reporter": "kvatlas reports by its own metrics",
 }
 """Plugin type -> why it has no effect."""
+
+NOT_HERE: Mapping[str, str] = {
+    "disagg-profile-handler": _PAIRS,
+    "pd-profile-handler": _PAIRS,
+    "disagg-headers-handler": _PAIRS,
+    "prefill-header-handler": _PAIRS,
+    "header-profile-handler": "kvatlas runs one profile for every request",
+    "data-parallel-profile-handler": "each data-parallel rank with a port of its own is an endpoint here",
+    "always-disagg-pd-decider": _PAIRS,
+    "prefix-based-pd-decider": _PAIRS,
+    "always-disagg-multimodal-decider": _PAIRS,
+    "prefill-filter": _PAIRS,
+    "encode-filter": _PAIRS,
+    "p2p-source-producer": _PULL,
+}
+"""Plugin type of the reference that would change decisions and that kvatlas lacks -> why."""

@@ -1,4 +1,4 @@
-"""Protocols of filters, scorers and pickers."""
+"""Protocols of filters, scorers, pickers, admitters and predictors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from .candidates import Candidates
 from .columns import FloatArray
 from .decision import Decision
 from .model import RequestView
+from .predictions import Predictions
 from .ratings import Ratings, Verdicts
 
 Rng = Callable[[], float]
@@ -59,6 +60,50 @@ class Picker(Protocol):
         ...
 
 
+class LoadEstimate(Protocol):
+    """What a request adds to the load of its endpoint, beside its uncached prompt tokens."""
+
+    @property
+    def adds_output(self) -> bool:
+        """Return whether output tokens count."""
+        ...
+
+    def output_tokens(self, n_prompt: int, *, asked: int | None) -> int:
+        """Return the estimated output tokens that count, for a prompt of `n_prompt` tokens.
+
+        Args:
+            n_prompt: prompt tokens.
+            asked: the client's own limit, None if it sets none.
+        """
+        ...
+
+
+class Admitter(Protocol):
+    """Plugin that refuses requests before the filters see them."""
+
+    @property
+    def type(self) -> str:
+        """Return the plugin type, its name in the configuration."""
+        ...
+
+    def admit(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> str | None:
+        """Return why the request is refused, in words for the client; None to admit it. There is at least one candidate."""
+        ...
+
+
+class Predictor(Protocol):
+    """Plugin that predicts the times of a request, once, for all plugins that read `Candidates.predictions`."""
+
+    @property
+    def type(self) -> str:
+        """Return the plugin type, its name in the configuration."""
+        ...
+
+    def predict(self, request: RequestView, candidates: Candidates) -> Predictions | None:
+        """Return what is expected of each candidate, None if nothing is known yet."""
+        ...
+
+
 # Optional methods of a plugin. Its state must be private and bounded; it gets the time with the request.
 
 
@@ -77,6 +122,31 @@ class LearnsFromAnswers(Protocol):
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Handle the first bytes of a streamed response, which came `ttft_s` seconds after the pick."""
+        ...
+
+
+@runtime_checkable
+class ReadsMedia(Protocol):
+    """Plugin that reads `RequestView.media`, which is empty if no plugin of the profile does."""
+
+    @property
+    def reads_media(self) -> bool:
+        """Return True."""
+        ...
+
+
+@runtime_checkable
+class LearnsFromEnds(Protocol):
+    """Plugin with a callback for the end of a routed request."""
+
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
+        """Handle the end of a routed request, however it ended.
+
+        Args:
+            decision: that routed it.
+            tpot_s: seconds per output token after the first of a response streamed to its end by the picked endpoint;
+                None for any other.
+        """
         ...
 
 

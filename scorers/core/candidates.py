@@ -13,6 +13,7 @@ from ...events.stream import Trust
 from .columns import CodeArray, FloatArray, Mask, RowArray
 from .model import Adapters, Candidate, InFlightLoad, Load, RequestView
 from .operations import float_cells
+from .predictions import Predictions
 from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
@@ -28,6 +29,35 @@ TRUSTS = tuple(Trust)
 
 TRUST_CODES: Mapping[Trust, int] = MappingProxyType({trust: code for code, trust in enumerate(TRUSTS)})
 """Code of a trust."""
+
+
+_NO_ATTRIBUTES: Mapping[str, float] = MappingProxyType({})
+
+
+class AttributeColumns(NamedTuple):
+    """Scraped attributes of endpoints.
+
+    Attributes:
+        lines: name of an attribute -> its line in `values`.
+        values: shape (attributes, n), NaN if unknown.
+    """
+
+    lines: Mapping[str, int]
+    values: FloatArray
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> AttributeColumns | None:
+        """Return the columns of all attributes that any endpoint has, None if there are none."""
+        names = sorted({name for each in candidates for name in each.attributes})
+        if not names:
+            return None
+        values = [[each.attributes.get(name, math.nan) for each in candidates] for name in names]
+        return cls({name: line for line, name in enumerate(names)}, np.array(values, np.float64))
+
+    def known(self, row: int) -> Mapping[str, float]:
+        """Return the known attributes of one endpoint."""
+        cells = ((name, float(self.values[line, row])) for name, line in self.lines.items())
+        return {name: value for name, value in cells if not math.isnan(value)}
 
 
 class LabelColumn(NamedTuple):
@@ -120,7 +150,9 @@ class Candidates:
         prefix: cached prefixes of the request, None if it has no block keys.
         adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
             whose load is unknown. Empty if no endpoint reports any.
+        attributes: scraped attributes, None if none are configured.
         rows: rows of the directory in this table, in its order; None for all. Decisions keep it, so it never changes.
+        predictions: expected times of the request, None if the profile has no predictor or nothing is predicted.
 
     Attributes:
         directory: as above; `names` and the like select its rows.
@@ -128,9 +160,11 @@ class Candidates:
         state: as above; `waiting` and the like are its rows.
         trust: as above.
         prefix: as above.
+        attributes: as above; `attribute` returns one of them.
+        predictions: as above.
     """
 
-    __slots__ = ("_adapters", "directory", "prefix", "rows", "state", "trust")
+    __slots__ = ("_adapters", "attributes", "directory", "predictions", "prefix", "rows", "state", "trust")
 
     def __init__(
         self,
@@ -140,10 +174,13 @@ class Candidates:
         prefix: PrefixColumns | None,
         *,
         adapters: Sequence[Adapters | None] = (),
+        attributes: AttributeColumns | None = None,
         rows: RowArray | None = None,
+        predictions: Predictions | None = None,
     ) -> None:
         self.directory, self.state, self.trust, self.prefix = directory, state, trust, prefix
-        self.rows, self._adapters = rows, adapters
+        self.rows, self._adapters, self.attributes = rows, adapters, attributes
+        self.predictions = predictions
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Candidates:
@@ -169,6 +206,7 @@ class Candidates:
             np.array([TRUST_CODES[each.trust] for each in candidates], np.int8),
             PrefixColumns.of([each.prefix for each in candidates]),
             adapters=[each.load.adapters if each.load is not None else None for each in candidates],
+            attributes=AttributeColumns.of(candidates),
         )
 
     def __len__(self) -> int:
@@ -195,6 +233,7 @@ class Candidates:
             credit,
             InFlightLoad(int(requests), int(tokens)),
             TRUSTS[int(self.trust[row])],
+            self.attributes.known(row) if self.attributes is not None else _NO_ATTRIBUTES,
         )
 
     # -- columns --------------------------------------------------------------------------------------------------
@@ -267,6 +306,14 @@ class Candidates:
             for each, is_known in zip(self._selected(self._adapters), known, strict=True)
         ]
 
+    def attribute(self, name: str) -> FloatArray:
+        """Return a scraped attribute, NaN if unknown."""
+        columns = self.attributes
+        if columns is None or name not in columns.lines:
+            return np.full(len(self), np.nan)
+        column: FloatArray = columns.values[columns.lines[name]]
+        return column
+
     def labelled(self, key: str) -> LabelColumn:
         """Return the values of a label. Its values may include some that no row of this table has."""
         column = self.directory.labelled(key)
@@ -281,7 +328,7 @@ class Candidates:
         return self.directory.names[self._place(row)]
 
     def uncached_tokens(self, request: RequestView) -> FloatArray:
-        """Return the prompt tokens that each endpoint is expected to compute, 0 if the prompt was not tokenized."""
+        """Return the prompt tokens that each endpoint is expected to compute, 0 if nothing is known of the prompt."""
         if self.prefix is None:
             return np.full(len(self), float(request.n_tokens))
         uncached: FloatArray = request.n_tokens - np.floor(self.credit * self.prefix.usable_tokens)
@@ -297,7 +344,24 @@ class Candidates:
             self.trust[rows],
             self.prefix.take(rows) if self.prefix is not None else None,
             adapters=self._adapters,
+            attributes=self.attributes._replace(values=self.attributes.values[:, rows])
+            if self.attributes is not None
+            else None,
             rows=rows if self.rows is None else self.rows[rows],
+            predictions=self.predictions.take(rows) if self.predictions is not None else None,
+        )
+
+    def predicted(self, predictions: Predictions | None) -> Candidates:
+        """Return the same table with these predictions in place of its own; both share their other arrays."""
+        return Candidates(
+            self.directory,
+            self.state,
+            self.trust,
+            self.prefix,
+            adapters=self._adapters,
+            attributes=self.attributes,
+            rows=self.rows,
+            predictions=predictions,
         )
 
     def _place(self, row: int) -> int:

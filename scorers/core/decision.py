@@ -15,6 +15,7 @@ from .kept_table import KeptTable
 from .model import Candidate, Rating
 from .prefix_columns import PrefixColumns
 from .ratings import Inputs, Reasons
+from .slo import Slo
 
 
 class WeightedScorer(NamedTuple):
@@ -47,6 +48,13 @@ class ScoreTerm(msgspec.Struct, frozen=True, gc=False):
 
 class Dropped(msgspec.Struct, frozen=True, gc=False):
     """Why a candidate was dropped: the name of the filter in the profile, and its reason for people."""
+
+    by: str
+    reason: str
+
+
+class Denied(msgspec.Struct, frozen=True, gc=False):
+    """Why a request was refused: the name of the admitter, and its reason for the client."""
 
     by: str
     reason: str
@@ -99,6 +107,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
         objective: name of its objective, empty if the request has none.
         priority: priority of the objective.
         fairness_id: tenant or user that the request counts for.
+        slo: objectives that the client named, None if it named none.
     """
 
     request_id: str
@@ -106,6 +115,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     objective: str
     priority: int
     fairness_id: str
+    slo: Slo | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False):
@@ -115,26 +125,28 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         model: name in the request.
-        n_tokens: prompt tokens, 0 without tokenization.
+        n_tokens: prompt tokens; 0 if nothing is known of the prompt.
         table: all candidates, in the fleet's order.
         scorers: scorers in the profile's order; shared by all decisions of a profile.
         inputs: inputs of each scorer's scores, None if it shows none.
         scores: shape (scorers, kept candidates).
-        picked: names, best first; empty if filters dropped every candidate.
+        picked: names, best first; empty if filters dropped every candidate or the request was denied.
         row: position of the first picked among the kept candidates, -1 if none is picked.
         chosen: the first picked candidate as it was, None if none is picked; `best` returns it.
         tie: whether chance decided the first place.
-        drops: candidates that filters dropped, in the order of the filters.
+        drops: candidates that filters dropped, in the order of the filters; an admitter that denies drops all.
         rows: rows of `table` that filters kept, None if they kept all.
         at: monotonic seconds of the request; ages of inputs are relative to it.
         picker: type of the plugin that picked.
-        filters: names of the filters, in the order of their calls.
+        filters: names of the admitters and filters, in the order of their calls.
         no_prefix_reason: why the request has no token ids, None if it has.
         cut_reason: why its token ids end before the prompt, None if they are complete.
         faults: plugins with invalid results, in the profile's order.
         origin: origin of the request, None if the decision routes nothing.
         config_generation: number of the configuration that decided; 1 is that of the start.
         n_prompts: prompts in the request; the decision is about one of them.
+        is_estimated: whether `n_tokens` is an estimate.
+        denied: the admitter that refused the request, None if it was admitted.
     """
 
     model: str
@@ -158,6 +170,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     origin: Origin | None = None
     config_generation: int = 1
     n_prompts: int = 1
+    is_estimated: bool = False
+    denied: Denied | None = None
 
     def lasting(self) -> Decision:
         """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 4 us.

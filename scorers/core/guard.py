@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
-from .base import Filter, MarksResponses, Picker, Rng, Scorer
+from .base import Admitter, Filter, MarksResponses, Picker, Predictor, Rng, Scorer
 from .candidates import Candidates
 from .columns import FloatArray, are_valid
 from .decision import Decision, PluginFault
 from .model import RequestView
+from .predictions import N_FIGURES, Predictions
 from .ratings import Inputs, Verdicts
 
 T = TypeVar("T")
@@ -27,6 +28,30 @@ def call_plugin(name: str, call: Callable[[], T]) -> T | PluginFault:
         return call()
     except Exception as error:  # noqa: BLE001 - any exception of a plugin must cost only its own result
         return PluginFault(name, "raised", _description(error))
+
+
+def checked_admission(
+    name: str, plugin: Admitter, request: RequestView, candidates: Candidates, rng: Rng
+) -> tuple[str | None, PluginFault | None]:
+    """Return why the request is refused, None if it is admitted: an admitter with an invalid result admits."""
+    answer = cast("object", call_plugin(name, lambda: plugin.admit(request, candidates, rng=rng)))
+    if isinstance(answer, PluginFault):
+        return None, answer
+    if answer is None or isinstance(answer, str):
+        return answer, None
+    return None, PluginFault(name, "wrong_answer", "the reason is no text")
+
+
+def checked_predictions(
+    name: str, plugin: Predictor, request: RequestView, candidates: Candidates
+) -> tuple[Predictions | None, PluginFault | None]:
+    """Return the predictions; a predictor with an invalid result predicts nothing."""
+    predictions = call_plugin(name, lambda: plugin.predict(request, candidates))
+    if isinstance(predictions, PluginFault):
+        return None, predictions
+    if predictions is not None and predictions.figures.shape != (N_FIGURES, len(candidates)):
+        return None, PluginFault(name, "wrong_length", f"predicted {predictions.figures.shape}")
+    return predictions, None
 
 
 def checked_verdicts(

@@ -11,10 +11,14 @@ from .candidates import N_STATE, UPDATED_AT, Candidates, Directory
 from .columns import CodeArray, FloatArray, IntArray, Mask, RowArray, shown
 from .lines import N_COUNTS, unpacked
 from .operations import packed
+from .predictions import Predictions
 from .prefix_columns import N_BESIDE_TIERS, NO_RANKS, NO_RUNS, PrefixColumns, Runs
 
 PARTS_BYTES, PART_BYTES = 500, 96
 """Upper bounds of the memory of an endpoint's runs whose tiers alternate or its further ranks, and of each of these."""
+
+PREDICTIONS_BYTES = 250
+"""Upper bound of the memory of predictions without their numbers."""
 
 
 class KeptPrefix(msgspec.Struct, frozen=True, gc=False):
@@ -51,12 +55,14 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
         rows: rows of the directory, None for all.
         lines: the numbers, see `lines`: those of `state`, the codes of trust, then those of the prefixes.
         prefix: None if the request has no block keys.
+        predictions: None if nothing was predicted.
     """
 
     directory: Directory
     rows: RowArray | None
     lines: bytes
     prefix: KeptPrefix | None
+    predictions: Predictions | None = None
 
     @classmethod
     def of(cls, candidates: Candidates, *, now: float) -> KeptTable:
@@ -80,7 +86,14 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
                 prefix.interleaved or NO_RUNS,  # an empty one of each prompt would take memory
                 prefix.other_ranks or NO_RANKS,
             )
-        return cls(candidates.directory, candidates.rows, packed(candidates.state, now, counts), kept)
+        predictions = candidates.predictions
+        return cls(
+            candidates.directory,
+            candidates.rows,
+            packed(candidates.state, now, counts),
+            kept,
+            predictions.lasting() if predictions is not None else None,
+        )
 
     def __len__(self) -> int:
         return len(self.directory if self.rows is None else self.rows)
@@ -91,6 +104,8 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
         n_bytes, prefix = len(self.lines), self.prefix
         if prefix is not None and (prefix.interleaved or prefix.other_ranks):
             n_bytes += prefix.n_bytes
+        if self.predictions is not None:
+            n_bytes += PREDICTIONS_BYTES + self.predictions.figures.nbytes
         return n_bytes if self.rows is None else n_bytes + self.rows.nbytes
 
     def row(self, name: str) -> int | None:
@@ -105,7 +120,14 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
         state[UPDATED_AT] = now - state[UPDATED_AT]
         state[:2, np.isnan(state[UPDATED_AT])] = np.nan
         trust = read[N_STATE].astype(np.int8)
-        return Candidates(self.directory, state, trust, self._prefixes(read), rows=self.rows)
+        return Candidates(
+            self.directory,
+            state,
+            trust,
+            self._prefixes(read),
+            rows=self.rows,
+            predictions=self.predictions,
+        )
 
     def prefixes(self) -> PrefixColumns | None:
         """Return the prefixes of all rows, None if the request has no block keys."""

@@ -16,12 +16,16 @@ class Adapters(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         active: adapters of running requests, by name.
         waiting: adapters of queued requests, by name.
-        max_active: adapters that can be active at once.
+        on_gpu: adapters on the GPU, with or without requests, as the engine reports them.
+        in_memory: adapters in host memory alone, likewise.
+        recent: if the engine reports neither: idle adapters that were active so lately that nothing displaced them since.
     """
 
-    active: frozenset[str]
-    waiting: frozenset[str]
-    max_active: int
+    active: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+    on_gpu: frozenset[str] = frozenset()
+    in_memory: frozenset[str] = frozenset()
+    recent: frozenset[str] = frozenset()
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +37,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
         kv_utilization: part of the GPU blocks that running requests hold, 0 to 1.
         updated_at: monotonic seconds of the scrape.
         adapters: LoRA adapters, None if the engine does not report them.
+        attributes: further series by attribute, NaN if the engine does not report it; None if none are configured.
     """
 
     waiting: int
@@ -40,6 +45,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     kv_utilization: float
     updated_at: float
     adapters: Adapters | None = None
+    attributes: Mapping[str, float] | None = None
 
     def age_s(self, now: float) -> float:
         """Return the seconds since the scrape, never negative."""
@@ -75,6 +81,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         credit: trust in the endpoint's prefix, 0 to 1; multiplies prefix scores.
         in_flight: requests that were sent there and have not ended.
         trust: trust in the events from which the prefix is known.
+        attributes: scraped attributes that are known, by name.
     """
 
     name: str
@@ -85,11 +92,19 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     credit: float = 1.0
     in_flight: InFlightLoad = IDLE
     trust: Trust = Trust.DARK
+    attributes: Mapping[str, float] = {}
 
     def uncached_tokens(self, request: RequestView) -> int:
-        """Return the prompt tokens that the endpoint is expected to compute, 0 if the prompt was not tokenized."""
+        """Return the prompt tokens that the endpoint is expected to compute, 0 if nothing is known of the prompt."""
         cached = int(self.credit * self.prefix.usable_tokens) if self.prefix is not None else 0
         return max(0, request.n_tokens - cached)
+
+
+class BurstPlace(msgspec.Struct, frozen=True, gc=False):
+    """The endpoint of a request that arrived together with others, and the blocks of its prompt."""
+
+    endpoint: str
+    n_blocks: int
 
 
 class RequestView(msgspec.Struct, frozen=True, gc=False):
@@ -98,14 +113,26 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         model: model name in the request.
         now: monotonic seconds.
-        n_tokens: prompt tokens, 0 if the prompt was not tokenized.
+        n_tokens: prompt tokens; 0 if nothing is known of the prompt.
         headers: lower-case name -> value; empty if the request did not come by HTTP.
+        is_estimated: whether `n_tokens` is an estimate, because the prompt's token ids are missing or cut.
+        output_tokens: estimated tokens of the response, 0 unless `inflight-load-producer` counts them as load.
+        media: ids of the images, videos and audio in the prompt, each once; filled if a plugin `ReadsMedia`.
+        burst: where `burst-prefix-cache-producer` assigns the request, None if it assigns it nowhere.
+        priority: priority of its objective; a negative one may be shed.
+        peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
     """
 
     model: str
     now: float
     n_tokens: int = 0
     headers: Mapping[str, str] = {}
+    is_estimated: bool = False
+    output_tokens: int = 0
+    media: tuple[int, ...] = ()
+    burst: BurstPlace | None = None
+    priority: int = 0
+    peer_labels: Mapping[str, str] | None = None
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Profile: filters, weighted scorers and a picker, called once per request."""
+"""Profile: a predictor, admitters, filters, weighted scorers and a picker, called once per request."""
 
 from __future__ import annotations
 
@@ -9,14 +9,28 @@ from functools import partial
 import numpy as np
 
 from ..errors import NoCandidatesError, ProfileError
-from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
+from .base import (
+    Admitter,
+    Filter,
+    LearnsFromAnswers,
+    LearnsFromEnds,
+    LearnsFromPicks,
+    MarksResponses,
+    Picker,
+    Predictor,
+    ReadsMedia,
+    Rng,
+    Scorer,
+)
 from .candidates import Candidates
 from .columns import FloatArray, RowArray, weighted_sums
-from .decision import Decision, Drop, PluginFault, WeightedScorer
+from .decision import Decision, Denied, Drop, PluginFault, WeightedScorer
 from .guard import (
     call_plugin,
+    checked_admission,
     checked_headers,
     checked_pick,
+    checked_predictions,
     checked_ratings,
     checked_verdicts,
     repaired,
@@ -30,13 +44,18 @@ from .ratings import Inputs
 class Profile:
     """Decision procedure: filters drop candidates, scorers rate the others, and a picker chooses by their totals.
 
+    Before the filters a predictor may expect times, and admitters may refuse the request.
+
     `total = sum(weight * score)`, not divided by the weights. A plugin that raises or returns an invalid result never
     breaks a request: its result is dropped or clamped, and the decision names it in `faults`.
 
     Args:
-        scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite and >= 0.
+        scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite; a negative one turns a preference around.
         picker: chooses by the totals.
         filters: (name, filter), called in this order, each with the candidates that the previous ones kept; names are unique.
+        screeners: names of those filters that act for every profile, and come first.
+        admitters: (name, admitter), called in this order until one refuses; names are unique.
+        predictor: (name, predictor), None if no plugin reads predictions.
 
     Raises:
         ProfileError: a name is not unique, or a weight is impossible.
@@ -47,35 +66,49 @@ class Profile:
         scorers: Sequence[tuple[str, Scorer, float]],
         picker: Picker,
         filters: Sequence[tuple[str, Filter]] = (),
+        *,
+        screeners: Sequence[str] = (),
+        admitters: Sequence[tuple[str, Admitter]] = (),
+        predictor: tuple[str, Predictor] | None = None,
     ) -> None:
+        _check_unique("admitter", (name for name, _ in admitters))
         _check_unique("filter", (name for name, _ in filters))
         _check_unique("scorer", (name for name, _, _ in scorers))
         for name, _, weight in scorers:
-            if not (math.isfinite(weight) and weight >= 0):
-                raise ProfileError(
-                    f"weight of scorer {name!r} is {weight}, want a finite number of at least 0"
-                )
+            if not math.isfinite(weight):
+                raise ProfileError(f"weight of scorer {name!r} is {weight}, want a finite number")
         self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
+        self._admitters, self._predictor = tuple(admitters), predictor
         self._weighted = tuple(WeightedScorer(name, each.type, weight) for name, each, weight in scorers)
         self._weights = tuple(weight for _, _, weight in scorers)
-        self._filter_names = tuple(name for name, _ in filters)
+        self._filter_names = tuple(name for name, _ in (*admitters, *filters))
+        self._screeners = frozenset(screeners)
         self._fallback = MaxScorePicker()
         plugins: list[tuple[str, object]] = [
+            *([predictor] if predictor is not None else ()),
             *filters,
             *((name, scorer) for name, scorer, _ in scorers),
             (picker.type, picker),
         ]
         self._learn_picks = [(name, each) for name, each in plugins if isinstance(each, LearnsFromPicks)]
         self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
+        self._learn_ends = [(name, each) for name, each in plugins if isinstance(each, LearnsFromEnds)]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
+        self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
+        """Whether a plugin reads the media of requests."""
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
         """Return (name, scorer, weight) in the order of the terms."""
         return self._scorers
 
+    @property
+    def predictor(self) -> tuple[str, Predictor] | None:
+        """Return name and predictor, None if there is none."""
+        return self._predictor
+
     def decide(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Decision:
-        """Score all candidates and pick; no endpoint is picked if filters dropped all.
+        """Score all candidates and pick; no endpoint is picked if an admitter refused the request, or filters dropped all.
 
         The decision has the arrays of `candidates`; see `Decision.lasting`.
 
@@ -87,9 +120,17 @@ class Profile:
             raise NoCandidatesError(f"no endpoint to score for model {request.model!r}")
         faults: list[PluginFault] = []
         drops: list[Drop] = []
-        kept, rows = (
-            self._filtered(request, candidates, rng, drops, faults) if self._filters else (candidates, None)
-        )
+        denied: Denied | None = None
+        if self._predictor is not None:
+            candidates = self._predicted(self._predictor, request, candidates, faults)
+        if self._admitters:
+            denied = self._denied(request, candidates, rng, faults)
+        kept: Candidates = candidates
+        rows: RowArray | None = None
+        if denied is not None:
+            kept, rows = _all_dropped(candidates, denied, drops)
+        elif self._filters:
+            kept, rows = self._filtered(request, candidates, rng, drops, faults)
         scores, totals, inputs = self._rated(request, kept, faults)
         picked, tie = self._picked(totals, rng, faults)
         chosen = kept[picked[0]] if picked else None
@@ -112,7 +153,13 @@ class Profile:
             picker=self._picker.type,
             filters=self._filter_names,
             faults=tuple(faults),
+            is_estimated=request.is_estimated,
+            denied=denied,
         )
+
+    def is_screened(self, decision: Decision) -> bool:
+        """Return whether a screener dropped the last candidates of a decision that picked none."""
+        return bool(decision.drops) and decision.drops[-1].by in self._screeners
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
         """Call the plugins after the request was routed; return the faults of those that raised."""
@@ -128,6 +175,19 @@ class Profile:
         )
         return _faults_of(calls)
 
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> tuple[PluginFault, ...]:
+        """Call the plugins after a routed request ended; return the faults of those that raised.
+
+        Args:
+            decision: that routed it.
+            tpot_s: see `LearnsFromEnds`.
+        """
+        if not self._learn_ends:
+            return ()
+        return _faults_of(
+            (name, partial(each.ended, decision, tpot_s=tpot_s)) for name, each in self._learn_ends
+        )
+
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers to set on the response to a routed request, and the faults of plugins."""
         if not self._mark:
@@ -140,6 +200,31 @@ class Profile:
             if fault is not None:
                 faults.append(fault)
         return headers, tuple(faults)
+
+    @staticmethod
+    def _predicted(
+        predictor: tuple[str, Predictor],
+        request: RequestView,
+        candidates: Candidates,
+        faults: list[PluginFault],
+    ) -> Candidates:
+        """Return the candidates with what the predictor expects of them."""
+        predictions, fault = checked_predictions(*predictor, request, candidates)
+        if fault is not None:
+            faults.append(fault)
+        return candidates.predicted(predictions)
+
+    def _denied(
+        self, request: RequestView, candidates: Candidates, rng: Rng, faults: list[PluginFault]
+    ) -> Denied | None:
+        """Return the first refusal of an admitter, None if all admit the request."""
+        for name, plugin in self._admitters:
+            reason, fault = checked_admission(name, plugin, request, candidates, rng)
+            if fault is not None:
+                faults.append(fault)
+            if reason is not None:
+                return Denied(name, reason)
+        return None
 
     def _filtered(
         self,
@@ -211,6 +296,13 @@ class Profile:
         if fault is not None:
             faults.append(fault)
         return rows, tie
+
+
+def _all_dropped(candidates: Candidates, denied: Denied, drops: list[Drop]) -> tuple[Candidates, RowArray]:
+    """Drop every candidate for the reason of the refusal; return the empty rest."""
+    reason, nobody = denied.reason, np.empty(0, np.intp)
+    drops.append(Drop(denied.by, np.arange(len(candidates)), lambda dropped: [reason] * len(dropped)))
+    return candidates.take(nobody), nobody
 
 
 def _check_unique(kind: str, names: Iterable[str]) -> None:

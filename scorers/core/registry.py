@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
-from .base import Filter, Picker, Scorer
-from .params import BuildContext, PluginParams
+from .around import AttributeReporter, IdentityReader, ModelsResponder
+from .base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
+from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
+from .topology import Topology
 
 P = TypeVar("P", bound=PluginParams)
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class Plugins(Generic[T]):
     """The plugins of one kind, by type.
 
     Args:
-        kind: `scorer`, `filter`, `picker` or `producer`, for messages.
+        kind: `scorer`, `filter`, `picker`, `producer` or another one of `Registry`, for messages.
     """
 
     def __init__(self, kind: str) -> None:
@@ -61,16 +63,56 @@ class Plugins(Generic[T]):
         self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
 
 
+AnyPlugins: TypeAlias = (
+    Plugins[Filter]
+    | Plugins[Scorer]
+    | Plugins[Picker]
+    | Plugins[PrefixProducer]
+    | Plugins[Admitter]
+    | Plugins[Predictor]
+    | Plugins[IdentityReader]
+    | Plugins[Topology]
+    | Plugins[RequestAttribute]
+    | Plugins[AttributeReporter]
+    | Plugins[ModelsResponder]
+    | Plugins[LoadEstimate]
+)
+"""The plugins of one kind, whichever it is."""
+
+
 class Registry:
     """Plugins of every kind. Registration is explicit, in one place. A type may have several kinds."""
 
     def __init__(self) -> None:
         self.filters: Plugins[Filter] = Plugins("filter")
+        self.screeners: Plugins[Filter] = Plugins("screener")
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
+        self.admitters: Plugins[Admitter] = Plugins("admitter")
+        self.predictors: Plugins[Predictor] = Plugins("predictor")
+        self.extractors: Plugins[Topology] = Plugins("extractor")
+        self.attributes: Plugins[RequestAttribute] = Plugins("attribute")
+        self.identities: Plugins[IdentityReader] = Plugins("identity")
+        self.reporters: Plugins[AttributeReporter] = Plugins("reporter")
+        self.responders: Plugins[ModelsResponder] = Plugins("responder")
+        self.loads: Plugins[LoadEstimate] = Plugins("load producer")
 
     @property
-    def kinds(self) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer]]:
+    def kinds(self) -> tuple[AnyPlugins, ...]:
         """Return the plugins of all kinds."""
-        return self.filters, self.scorers, self.pickers, self.producers
+        return (
+            self.filters,
+            self.screeners,
+            self.scorers,
+            self.pickers,
+            self.producers,
+            self.admitters,
+            self.predictors,
+            self.extractors,
+            self.attributes,
+            self.identities,
+            self.reporters,
+            self.responders,
+            self.loads,
+        )

@@ -18,6 +18,10 @@ from ..core.ratings import Verdicts
 from ..core.registry import Registry
 from ..errors import ParametersError
 
+PLUGIN_TYPE = "label-selector-filter"
+OLD_TYPE = "by-label-selector"
+"""Older name, deprecated in the reference."""
+
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 _HOLDS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
@@ -54,12 +58,15 @@ class LabelSelectorParams(PluginParams, frozen=True):
 
 
 class LabelSelectorFilter:
-    """Filter that drops endpoints which violate a condition; NotIn and DoesNotExist accept a missing label."""
+    """Filter that drops endpoints which violate a condition; NotIn and DoesNotExist accept a missing label.
 
-    type = "label-selector-filter"
+    Args:
+        params: conditions.
+        plugin_type: `label-selector-filter`, or its older name.
+    """
 
-    def __init__(self, params: LabelSelectorParams) -> None:
-        self._params = params
+    def __init__(self, params: LabelSelectorParams, plugin_type: str) -> None:
+        self._params, self.type = params, plugin_type
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
@@ -82,11 +89,12 @@ class LabelSelectorFilter:
 
 
 def register(registry: Registry) -> None:
-    """Register `label-selector-filter`."""
-    registry.filters.add(LabelSelectorFilter.type, LabelSelectorParams, _make)
+    """Register `label-selector-filter`, by its older name too."""
+    for plugin_type in (PLUGIN_TYPE, OLD_TYPE):
+        registry.filters.add(plugin_type, LabelSelectorParams, partial(_make, plugin_type))
 
 
-def _make(params: LabelSelectorParams, _: BuildContext) -> LabelSelectorFilter:
+def _make(plugin_type: str, params: LabelSelectorParams, _: BuildContext) -> LabelSelectorFilter:
     for each in params.match_expressions:
         needs_values = each.operator in ("In", "NotIn")
         if needs_values != bool(each.values):
@@ -95,4 +103,4 @@ def _make(params: LabelSelectorParams, _: BuildContext) -> LabelSelectorFilter:
                 f"found {len(each.values)} values for {each.operator} of label {each.key!r}, expected {wanted}",
                 "matchExpressions",
             )
-    return LabelSelectorFilter(params)
+    return LabelSelectorFilter(params, plugin_type)

@@ -31,9 +31,9 @@ class PrefixCacheAffinityParams(PluginParams, frozen=True):
     max_ttft_penalty_ms: Amount = field(default=18_000.0, name="maxTTFTPenaltyMs")
     """Additional expected wait on the sticky endpoints above which all endpoints are kept; 0 means no limit."""
     ttft_source: Literal["prefillThroughput", "latencyPredictor"] = "prefillThroughput"
-    """Source of the expected wait; only `prefillThroughput` is supported."""
+    """Source of the expected wait: tokens ahead by `peakPrefillThroughput`, or the predicted time to first token."""
     peak_prefill_throughput: Amount = 15_928.0
-    """Prompt tokens that an endpoint computes per second."""
+    """Prompt tokens that an endpoint computes per second; also used while nothing is predicted."""
     tier: str | None = None
     """Name of a configured tier; absent: the source of the named producer, or the fastest tier if none is named."""
     prefix_match_info_producer_name: str = ""
@@ -41,7 +41,7 @@ class PrefixCacheAffinityParams(PluginParams, frozen=True):
     in_flight_load_producer_name: str = ""
     """Accepted without effect: kvatlas keeps one account of requests in flight."""
     latency_prediction_info_producer_name: str = ""
-    """Accepted without effect."""
+    """Name of the `predicted-latency-producer` in `plugins`; empty: the one that there is."""
 
 
 class PrefixCacheAffinityFilter:
@@ -84,11 +84,22 @@ class PrefixCacheAffinityFilter:
         return prefix.share(candidates.credit * self._source.blocks(prefix))
 
     def _waits_too_long(self, candidates: Candidates, is_sticky: Mask) -> bool:
-        if not self._params.max_ttft_penalty_ms:
+        params = self._params
+        if not params.max_ttft_penalty_ms:
             return False
-        tokens = candidates.in_flight_tokens
-        more = float(tokens[is_sticky].min() - tokens[~is_sticky].min())
-        return more / self._params.peak_prefill_throughput * 1000 > self._params.max_ttft_penalty_ms
+        waits_ms = self._predicted_ms(candidates)
+        if waits_ms is None:
+            if not params.peak_prefill_throughput:
+                return False
+            waits_ms = candidates.in_flight_tokens * (1000.0 / params.peak_prefill_throughput)
+        return bool(waits_ms[is_sticky].min() - waits_ms[~is_sticky].min() > params.max_ttft_penalty_ms)
+
+    def _predicted_ms(self, candidates: Candidates) -> FloatArray | None:
+        """Return the predicted times to first token, None if they are not the source or one of them is unknown."""
+        predictions = candidates.predictions
+        if self._params.ttft_source != "latencyPredictor" or predictions is None:
+            return None
+        return predictions.ttft_ms if predictions.is_known.all() else None
 
 
 def register(registry: Registry) -> None:
@@ -98,8 +109,8 @@ def register(registry: Registry) -> None:
 
 def _make(params: PrefixCacheAffinityParams, context: BuildContext) -> PrefixCacheAffinityFilter:
     if params.ttft_source == "latencyPredictor":
-        raise ParametersError("found 'latencyPredictor', expected 'prefillThroughput'", "ttftSource")
-    if params.max_ttft_penalty_ms and not params.peak_prefill_throughput:
+        context.known_predictor(params.latency_prediction_info_producer_name)
+    elif params.max_ttft_penalty_ms and not params.peak_prefill_throughput:
         raise ParametersError(
             "found 0, expected more than 0 while maxTTFTPenaltyMs is not 0", "peakPrefillThroughput"
         )

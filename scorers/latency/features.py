@@ -9,10 +9,6 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 
-OVERHEAD, QUEUE, PREFILL, FIRST_LOAD = range(4)
-"""Positions in a feature vector; the loads of the slower tiers follow, fastest first."""
-
-
 Features: TypeAlias = tuple[FloatArray, ...]
 """Feature vectors as columns: one array per position, one number per endpoint."""
 
@@ -21,7 +17,7 @@ def features(n_tokens: int, candidates: Candidates, *, n_tiers: int) -> Features
     """Return the features whose product with the costs in milliseconds is the expected time to first token.
 
     Args:
-        n_tokens: prompt tokens, 0 when the prompt was not tokenized.
+        n_tokens: prompt tokens, 0 if nothing is known of the prompt.
         candidates: the endpoints, with their cached prefixes and their requests in flight.
         n_tiers: number of configured tiers; loading from the fastest costs nothing.
     Returns:

@@ -97,6 +97,11 @@ class LinearFit:
         """Return the coefficients in force."""
         return self._in_force
 
+    @property
+    def n_observations(self) -> float:
+        """Return the observations in the fit, without forgotten ones."""
+        return self._n_observations
+
     def observe(self, features: Sequence[float], milliseconds: float) -> None:
         """Learn from one observed time; a time of at most 0 or above `MAX_MILLISECONDS` is ignored."""
         if not 0 < milliseconds <= MAX_MILLISECONDS:

@@ -10,5 +10,5 @@ from .params import PickerParams
 def register(registry: Registry) -> None:
     """Register `max-score-picker`."""
     registry.pickers.add(
-        MaxScorePicker.type, PickerParams, lambda params, _: MaxScorePicker(params.max_num_of_endpoints)
+        MaxScorePicker.type, PickerParams, lambda params, _: MaxScorePicker(params.n_endpoints)
     )

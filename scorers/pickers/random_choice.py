@@ -30,6 +30,4 @@ class RandomPicker:
 
 def register(registry: Registry) -> None:
     """Register `random-picker`."""
-    registry.pickers.add(
-        RandomPicker.type, PickerParams, lambda params, _: RandomPicker(params.max_num_of_endpoints)
-    )
+    registry.pickers.add(RandomPicker.type, PickerParams, lambda params, _: RandomPicker(params.n_endpoints))

@@ -48,5 +48,5 @@ def register(registry: Registry) -> None:
     registry.pickers.add(
         WeightedRandomPicker.type,
         PickerParams,
-        lambda params, _: WeightedRandomPicker(params.max_num_of_endpoints),
+        lambda params, _: WeightedRandomPicker(params.n_endpoints),
     )

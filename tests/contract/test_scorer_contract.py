@@ -18,13 +18,20 @@ from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.core.prefix_source import TierCredits
 from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.topology import Topology
 from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance
 from support.rating import decide, judged, rated
 from support.tables import key_table
 from support.tree import ROOT
 
-CONTEXT = BuildContext(tiers=TIERS, sources={"precise": TierCredits((1.0, 0.8))}, own=None)
+CONTEXT = BuildContext(
+    tiers=TIERS,
+    sources={"precise": TierCredits((1.0, 0.8))},
+    own=None,
+    predictor="predictor",
+    topologies={"places": Topology(("zone", "zone", "zone", "zone"))},
+)
 
 PARAMETERS: dict[str, list[dict[str, object]]] = {
     "prefix-cache-scorer": [
@@ -34,6 +41,29 @@ PARAMETERS: dict[str, list[dict[str, object]]] = {
     ],
     "active-request-scorer": [{}, {"idleThreshold": 5, "maxBusyScore": 0.5}],
     "session-affinity-scorer": [{}, {"strategy": "session_id"}],
+    "session-affinity-filter": [{}, {"strategy": "session_id"}],
+    "header-label-affinity-scorer": [{"headerName": "x-zone", "labelKey": "zone"}],
+    "topology-affinity-scorer": [{}, {"topologyProducerName": "places"}],
+    "topology-affinity-filter": [{}, {"topologyProducerName": "places", "minAffinity": "zone"}],
+    "by-label": [{"label": "zone", "validValues": ["a"], "allowsNoLabel": True}],
+    "endpoint-attribute-scorer": [
+        {"attributeKey": "temp", "algorithm": {"type": "linear_lower_is_better"}},
+        {
+            "attributeKey": "temp",
+            "algorithm": {
+                "type": "linear_higher_is_better",
+                "normalization": {"fixedRange": {"min": -5, "max": 50}},
+            },
+        },
+    ],
+    "endpoint-attribute-filter": [
+        {
+            "attribute": "temp",
+            "onMissing": on_missing,
+            "algorithm": {"type": "threshold", "threshold": {"operator": "LessThan", "value": 9}},
+        }
+        for on_missing in ("Pass", "Fail")
+    ],
     "latency-cost-scorer": [{}, {"groupLabel": "zone", "scaleMs": 10}],
     "utilization-filter": [
         {
@@ -57,6 +87,8 @@ PARAMETERS: dict[str, list[dict[str, object]]] = {
 READ_WHAT_OTHERS_TELL = (
     "queue-scorer running-requests-size-scorer kv-cache-utilization-scorer load-aware-scorer prefix-cache-scorer"
     " precise-prefix-cache-scorer tiered-prefix-cache-scorer lora-affinity-scorer session-affinity-scorer"
+    " header-label-affinity-scorer topology-affinity-scorer endpoint-attribute-scorer multicluster-queue-scorer"
+    " multicluster-kv-cache-utilization-scorer"
 ).split()
 
 """Scorers that give 0 to an endpoint without any data; the others have data of their own."""

@@ -10,7 +10,7 @@ from google.protobuf.struct_pb2 import Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.ext_proc import BUFFERED, DUPLEX, metadata_of, response_body, response_headers
-from support.fleets import make_endpoint
+from support.fleets import NOWHERE, make_endpoint
 from support.local_process import local_process, until_held
 from support.recording import player
 
@@ -31,6 +31,8 @@ class Sent(NamedTuple):
     responses: Sequence[pb.ProcessingRequest] = ()
     config: pb.ProtocolConfiguration = DUPLEX
     path: str = "/v1/completions"
+    events: str = ""
+    """Where the endpoint should send its events; empty: it has none, and is known from routing."""
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ class Sent(NamedTuple):
             id="no_tokenizer",
         ),
         pytest.param(
-            Sent(response("127.0.0.1:1")),
+            Sent(response("127.0.0.1:1"), events=NOWHERE),
             "prefixes-found", "fail",
             "engines found 960 of 1280 prompt tokens in their caches; foreseen were 0", "--chat-template",
             id="keys_that_never_match",
@@ -71,7 +73,7 @@ class Sent(NamedTuple):
 async def test_outcome_of_requests_is_reported(
     sent: Sent, name: str, state: str, evidence: str, remedy: str
 ) -> None:
-    async with local_process(make_endpoint("a", events="")) as process:
+    async with local_process(make_endpoint("a", events=sent.events)) as process:
         assert (await process.checks())[name]["state"] == "unknown"
         await process.send_requests(20, config=sent.config, path=sent.path, responses=sent.responses)
         found = await process.until_state(name, state)

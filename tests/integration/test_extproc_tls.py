@@ -23,6 +23,7 @@ from support.certificates import CertificateFiles, certificate_files
 from support.envoy_gateway import gateway
 from support.ext_proc import FixedRouter, make_route, metadata_destination, request_headers
 from support.serve import serving
+from support.transports import lack_http2
 
 ADDRESS = "10.0.0.1:8000"
 
@@ -35,7 +36,7 @@ def files(tmp_path: Path) -> CertificateFiles:
 @pytest.fixture(params=["http2", "grpc"], autouse=True)
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test runs on a machine with the native transport, and on one without."""
-    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    lack_http2(monkeypatch, None if request.param == "http2" else "libnghttp2-14 is missing")
     carrier: str = request.param
     return carrier
 

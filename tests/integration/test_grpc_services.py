@@ -28,6 +28,7 @@ from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.services.configured import make_services
 from kvatlas.routing.router import Route, RoutingRequest
 from support.picker_parts import PickerParts, picker_parts
+from support.transports import lack_http2
 
 IDS = list(range(64))
 BODY = json.dumps({"model": "m", "prompt": IDS}).encode()
@@ -37,7 +38,7 @@ TEXT = "The quick brown fox jumps over the lazy dog, again and again and again. 
 @pytest.fixture(params=["http2", "grpc"], autouse=True)
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run every test with the native transport and without it."""
-    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    lack_http2(monkeypatch, None if request.param == "http2" else "libnghttp2-14 is missing")
     carrier: str = request.param
     return carrier
 

@@ -15,9 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.api.errors import ListenError
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.http2 import first_messages, liveness
 from kvatlas.api.http2.call import Responder
-from kvatlas.api.http2.context import Limits
+from kvatlas.api.http2.context import Limits, Times
 from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.http2.metrics import TransportMetrics
 from support.waiting import until
@@ -105,12 +104,20 @@ async def listening(
     max_streams: int = 1000,
     account: Intake | None = None,
     registry: CollectorRegistry | None = None,
+    times: Times = Times(),  # noqa: B008 - it cannot change
+    n_threads: int = 2,
 ) -> AsyncGenerator[tuple[Http2Listener, int]]:
     listener = Http2Listener(
         "server.extProc",
         methods={"/test.Direct/Mirror": Mirror},
         handlers=[(service or Service()).handler()],
-        limits=Limits(max_message_bytes, max_connections=max_connections, max_streams=max_streams),
+        limits=Limits(
+            max_message_bytes,
+            max_connections=max_connections,
+            max_streams=max_streams,
+            times=times,
+            n_threads=n_threads,
+        ),
         account=account or Intake(),
         metrics=TransportMetrics(registry or CollectorRegistry()),
     )
@@ -291,11 +298,9 @@ async def test_peer_that_speaks_no_http2_is_hung_up_on(data: bytes) -> None:
         assert (await unary(channel, "Upper", "on")).value == "ON"
 
 
-async def test_client_that_vanished_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "GREETING_S", 0.05)
-    monkeypatch.setattr(liveness, "SILENCE_S", 0.05)
-    monkeypatch.setattr(liveness, "PONG_S", 0.05)
-    async with listening() as (_, port), channel_to(port) as channel:
+async def test_client_that_vanished_is_hung_up_on() -> None:
+    times = Times(greeting_s=0.5, silence_s=0.05, pong_s=0.05)
+    async with listening(times=times) as (_, port), channel_to(port) as channel:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         assert (await unary(channel, "Upper", "a")).value == "A"
@@ -307,10 +312,12 @@ async def test_client_that_vanished_is_hung_up_on(monkeypatch: pytest.MonkeyPatc
         writer.close()
 
 
-async def test_peer_that_never_begins_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "GREETING_S", 0.05)
+async def test_peer_that_never_begins_is_hung_up_on() -> None:
     registry = CollectorRegistry()
-    async with listening(registry=registry) as (_, port), channel_to(port) as channel:
+    async with (
+        listening(registry=registry, times=Times(greeting_s=0.05)) as (_, port),
+        channel_to(port) as channel,
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"PRI * HTTP/2.0\r\n")
 
@@ -323,9 +330,8 @@ async def test_peer_that_never_begins_is_hung_up_on(monkeypatch: pytest.MonkeyPa
         writer.close()
 
 
-async def test_call_without_a_message_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_messages, "FIRST_MESSAGE_S", 0.05)
-    async with listening() as (_, port), channel_to(port) as channel:
+async def test_call_without_a_message_is_ended() -> None:
+    async with listening(times=Times(first_message_s=0.05)) as (_, port), channel_to(port) as channel:
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
             "/test.Direct/Mirror"
         )

@@ -229,6 +229,29 @@ async def test_priorities_are_the_objectives_of_the_pool_when_the_cluster_has_th
         await until(lambda: priorities == others)
 
 
+async def test_objective_may_name_several_pools_or_select_them_by_labels(double: ApiServerDouble) -> None:
+    double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives"]}
+    by_expression = {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "silver"]}]}
+    specs: dict[str, dict[str, Any]] = {
+        "several": {"poolRefs": [{"name": "other"}, {"name": "mine"}]},
+        "foreign": {"poolRefs": [{"name": "other"}]},
+        "every": {"poolSelector": {}},
+        "gold": {"poolSelector": {"matchLabels": {"tier": "gold"}}},
+        "silver": {"poolSelector": {"matchLabels": {"tier": "silver"}}},
+        "both": {"poolRef": {"name": "other"}, "poolSelector": by_expression},
+        "none": {},
+    }
+    for name, spec in specs.items():
+        double.put(NEW_OBJECTIVES, name, {"spec": spec | {"priority": 1}})
+    labelled = pool() | {"metadata": {"labels": {"tier": "gold"}}}
+    double.put(POOLS, "mine", labelled)
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        priorities = priorities_of(found)
+        await until(lambda: priorities.keys() == {"several", "every", "gold", "both"})
+        double.put(POOLS, "mine", labelled | {"metadata": {"labels": {"tier": "silver"}}})
+        await until(lambda: priorities.keys() == {"several", "every", "silver", "both"})
+
+
 @pytest.mark.parametrize(
     "others", [{}, {"llm-d.ai/v1alpha2": ["inferencepools"]}], ids=["no_group", "no_kind"]
 )

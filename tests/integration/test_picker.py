@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvatlas.configs.section import MAX_NAME_CHARS
-from kvatlas.fleet.kubernetes.pool_objects import PoolReference
+from kvatlas.fleet.kubernetes.pool_references import PoolReference
 from kvatlas.fleet.kubernetes.rewrites import (
     InferenceModelRewrite,
     ModelMatch,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from kvatlas.routing.router import Overload, Refusal, Route, RoutingRequest
+from kvatlas.routing.router import Overload, Route, RoutingRequest, RoutingResult
 from kvatlas.tokenization.encoding.encoding_pool import QUICK_CHARS, EncodingPool
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 from kvatlas.tokenization.eventual import Eventual, Later
@@ -68,9 +68,9 @@ class Waiting(PromptPipeline):
         return Later(waited())
 
 
-def timeless(outcome: Route | Refusal) -> object:
+def timeless(outcome: RoutingResult) -> object:
     """Return the parts that must not depend on the time it took."""
-    if isinstance(outcome, Refusal):
+    if not isinstance(outcome, Route):
         return outcome
     decision = outcome.decision
     scored = [

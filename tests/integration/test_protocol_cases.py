@@ -16,8 +16,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from support.certificates import CertificateFiles, certificate_files
 from support.ext_proc_replies import comparable
-from support.protocol_cases import CASES, ELSEWHERE, NOT_HERE, SERVERS, WAITING, Case
+from support.protocol_cases import CASES, ELSEWHERE, LIKE_PLAIN, NOT_HERE, SERVERS, WAITING, Case
 from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
 
@@ -51,8 +52,15 @@ async def start_engines(stack: AsyncExitStack) -> str:
     return f"http://{host}:{port}"
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return certificate_files(tmp_path_factory.mktemp("certificate"))
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, Served]]:
+async def servers(
+    tmp_path_factory: pytest.TempPathFactory, files: CertificateFiles
+) -> AsyncGenerator[dict[str, Served]]:
     """Run every server of the cases; they stop in parallel, since each leaves gateways time to notice."""
     running: dict[str, Served] = {}
     done = asyncio.Event()
@@ -62,7 +70,7 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[di
         async with AsyncExitStack() as stack:
             async with turn:
                 folder = tmp_path_factory.mktemp(name)
-                served = await stack.enter_async_context(serving(config_of(name, engines), folder))
+                served = await stack.enter_async_context(serving(config_of(name, engines, files), folder))
                 await until(lambda: knows_loads(served), what="every endpoint's load")
             running[name] = served
             await done.wait()
@@ -79,7 +87,7 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[di
         await asyncio.gather(*tasks)
 
 
-def config_of(name: str, engines: str) -> dict[str, object]:
+def config_of(name: str, engines: str, files: CertificateFiles) -> dict[str, object]:
     static = [
         {"name": address, "address": address, "events": "", "metrics": f"{engines}/{address}/metrics"}
         for address in WAITING
@@ -87,11 +95,15 @@ def config_of(name: str, engines: str) -> dict[str, object]:
     endpoints = [] if name.startswith("empty") else static
     # a load must stay known if a busy machine scrapes late
     admission = {"metricsStalenessThreshold": "1m", **SERVERS[name].get("admission", {})}
+    special = dict(SERVERS[name])
+    tls: dict[str, object] = {"selfSigned": False}
+    if special.pop("tls", False):
+        tls = {"certFile": files.config.cert_file, "keyFile": files.config.key_file, "http": False}
     return {
-        **SERVERS[name],
+        **special,
         "admission": admission,
         "endpoints": {"static": endpoints},
-        "server": ANY_PORTS | {"tls": {"selfSigned": False}},
+        "server": ANY_PORTS | {"tls": tls},
         "metricsScrape": {"staleAfter": "1m"},
     }
 
@@ -105,12 +117,22 @@ async def samples(server: Served) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
+def channel_to(server: Served, files: CertificateFiles | None) -> grpc.aio.Channel:
+    """Open a channel, with TLS if the server has a certificate."""
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    port = server.ports["extProc"]
+    if files is None:
+        return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+    return grpc.aio.secure_channel(
+        f"localhost:{port}", grpc.ssl_channel_credentials(files.certificate), options
+    )
+
+
 async def converse(
-    server: Served, case: Case
+    server: Served, case: Case, files: CertificateFiles
 ) -> tuple[list[pb.ProcessingResponse], grpc.StatusCode, str | None]:
     """Return all responses of one stream, its status and the details of that status."""
-    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.ports['extProc']}", options=options) as channel:
+    async with channel_to(server, files if SERVERS[case.server].get("tls") else None) as channel:
         process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
             channel.stream_stream(
                 "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
@@ -127,17 +149,22 @@ async def converse(
         return responses, await call.code(), None
 
 
-EVERY_TRANSPORT = (*CASES, *(replace(case, server="grpc") for case in CASES if case.server == "plain"))
+EVERY_TRANSPORT = (
+    *CASES,
+    *(replace(case, server=server) for server in LIKE_PLAIN for case in CASES if case.server == "plain"),
+)
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=f"{case.id} {case.server}") for case in EVERY_TRANSPORT]
 )
-async def test_case_is_answered_as_the_protocol_has_it(case: Case, servers: dict[str, Served]) -> None:
+async def test_case_is_answered_as_the_protocol_has_it(
+    case: Case, servers: dict[str, Served], files: CertificateFiles
+) -> None:
     server = servers[case.server]
     before = await samples(server)
 
-    responses, code, words = await converse(server, case)
+    responses, code, words = await converse(server, case, files)
 
     assert len(responses) == len(case.replies), responses
     for answer, expected in zip(responses, case.replies, strict=True):

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from urllib.parse import unquote
 
 import aiohttp
 import pytest
+from grpc import StatusCode
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy
 from support.api_server import ApiServerDouble
+from support.protobuf import content, frame
 from support.reference_charts import NAMES, ModelServers, Picker, Rendering, cluster, picking, proxy
 
 pytestmark = pytest.mark.slow
 
 N_REQUESTS = 6
+GENERATE = "/vllm.grpc.engine.VllmEngine/Generate"
 REVIEWS = {"tokenreviews", "subjectaccessreviews"}
-STARTS_NOT = {"gw-lat": "the latency predictor's plugins are unknown"}
-"""Rendering -> what "Everything a reference configuration says" has to bring before it starts."""
 
 
 def waits_for(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, reason=f"Everything a reference configuration says: {reason}")
-
-
-def renderings() -> list[object]:
-    return [
-        pytest.param(name, marks=[waits_for(STARTS_NOT[name])] if name in STARTS_NOT else [])
-        for name in NAMES
-    ]
 
 
 @contextlib.asynccontextmanager
@@ -53,6 +49,13 @@ async def scrape(picker: Picker, token: str | None) -> int:
         return answer.status
 
 
+def request_of(name: str, prompt: str) -> tuple[str, bytes, str]:
+    """Return path, body and content type of a request that the parsers of a rendering read."""
+    if name == "gw-grpc":
+        return GENERATE, frame(content(3, prompt.encode())), "application/grpc"
+    return "/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode(), "application/json"
+
+
 async def metrics_are_guarded(picker: Picker, double: ApiServerDouble) -> None:
     double.rights.users = {"reader": {"username": "prometheus"}, "other": {"username": "other"}}
     double.rights.readers = {"prometheus"}
@@ -67,7 +70,7 @@ async def metrics_are_guarded(picker: Picker, double: ApiServerDouble) -> None:
         assert (found, n_warnings) == ([401, 401, 401, 401], 1)
 
 
-@pytest.mark.parametrize("name", renderings())
+@pytest.mark.parametrize("name", NAMES)
 async def test_rendering_works_with_our_image(name: str, tmp_path: Path) -> None:
     async with (
         pod(name, tmp_path) as (picker, servers, double),
@@ -77,8 +80,8 @@ async def test_rendering_works_with_our_image(name: str, tmp_path: Path) -> None
         assert picker.ports.keys() == {"extProc", "health", "metrics"}
         assert await picker.health(picker.rendering.probe("liveness")) == HealthCheckResponse.SERVING
         for number in range(N_REQUESTS):
-            body = {"model": "m", "prompt": f"prompt {number}"}
-            async with session.post("/v1/completions", json=body) as answer:
+            path, body, kind = request_of(name, f"prompt {number}")
+            async with session.post(path, data=body, headers={"content-type": kind}) as answer:
                 assert answer.status == 200, await answer.text()
         addresses = {f"127.0.0.{number}:{servers.port.number}" for number in (2, 3)}
         assert len(servers.received) == N_REQUESTS
@@ -98,7 +101,6 @@ async def test_only_the_leader_is_ready_when_there_are_replicas(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["gw-agn", "gw-trt"])
-@waits_for("bodies of any format")
 async def test_body_of_any_format_is_routed(name: str, tmp_path: Path) -> None:
     body = b"\x00 no JSON"
     async with (
@@ -111,17 +113,20 @@ async def test_body_of_any_format_is_routed(name: str, tmp_path: Path) -> None:
         assert [received for _, received in servers.received] == [body]
 
 
-async def test_grpc_inference_is_routed(tmp_path: Path) -> None:
-    message = b"\x00\x00\x00\x00\x02\x0a\x00"
-    headers = {"content-type": "application/grpc"}
+async def test_grpc_inference_is_routed_and_its_errors_are_those_of_grpc(tmp_path: Path) -> None:
+    path, message, kind = request_of("gw-grpc", "prompt")
+    headers = {"content-type": kind}
     async with (
         pod("gw-grpc", tmp_path) as (picker, servers, _),
         EnvoyProcess(proxy(picker), binary=find_envoy()) as envoy,
         aiohttp.ClientSession(envoy.gateway_url) as session,
-        session.post("/vllm.grpc.engine.VllmEngine/Generate", data=message, headers=headers) as answer,
+        session.post(path, data=message, headers=headers) as answer,
+        session.post(path, data=frame(b""), headers=headers) as refused,
     ):
         assert answer.status == 200
         ((destination, received),) = servers.received
+        assert refused.headers["grpc-status"] == str(StatusCode.INVALID_ARGUMENT.value[0])
+        assert "not supported request inputType" in unquote(refused.headers["grpc-message"])
     assert received == message
     assert destination.endswith(f":{servers.port.number}")
 
@@ -129,8 +134,8 @@ async def test_grpc_inference_is_routed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        pytest.param("gw-trace", "--tracing", marks=waits_for("tracing")),
-        pytest.param("gw-grpc", "vllmgrpc-parser", marks=waits_for("gRPC inference is routed unread")),
+        pytest.param("gw-trace", "--tracing"),
+        pytest.param("gw-grpc", "vllmgrpc-parser"),
     ],
 )
 async def test_setting_of_a_rendering_has_an_effect(name: str, setting: str, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def unknown(tmp_path: Path) -> Path:
     file = tmp_path / "epp.yaml"
     file.write_text(
         "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
-        "plugins: [{type: queue-scorer}, {type: latency-scorer}, {type: openai-parser}]\n"
+        "plugins: [{type: queue-scorer}, {type: moon-scorer}, {type: openai-parser}]\n"
     )
     return file
 
@@ -99,8 +99,8 @@ async def test_unknown_plugin_is_skipped_and_logged_when_the_flag_allows_it(
     async with serving({}, tmp_path, *flags) as served:
         assert await served.status("/healthz") == 200
     log = "\n".join(served.log)
-    assert "plugin latency-scorer is left out: kvatlas does not have its type" in log
-    assert "plugin openai-parser has no effect: kvatlas reads every API it knows" in log
+    assert "plugin moon-scorer is left out: kvatlas does not have its type" in log
+    assert "plugin openai-parser has no effect: requestHandler.parsers does not name it" in log
 
 
 @pytest.mark.slow

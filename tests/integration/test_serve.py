@@ -17,7 +17,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
-from kvatlas.app.app import DRAIN_S
+from kvatlas.configs.listeners import DRAIN_S
 from support.ext_proc import DUPLEX, request_headers
 from support.forks import fork
 from support.recording import player, read_frames, send

@@ -194,7 +194,7 @@ class CandidateStream:
         adapters = None
         if draw.random() < 0.2:
             adapters = Adapters(
-                frozenset(draw.sample("pqr", draw.randrange(3))), frozenset(draw.sample("pq", 1)), 4
+                frozenset(draw.sample("pqr", draw.randrange(3))), frozenset(draw.sample("pq", 1))
             )
         used = draw.choice((0.0, 0.25, draw.random()))
         for name in draw.sample(self._names(), min(len(self.fleet), 3)):
@@ -316,7 +316,7 @@ def shown(candidate: Candidate) -> str:
         None if load is None else (load.waiting, load.running, load.kv_utilization, load.updated_at),
         None
         if adapters is None
-        else (sorted(adapters.active), sorted(adapters.waiting), adapters.max_active),
+        else (sorted(adapters.active), sorted(adapters.waiting), 4),
         None
         if match is None
         else (

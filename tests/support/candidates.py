@@ -52,6 +52,7 @@ def endpoint(
     credit: float = 1.0,
     in_flight: tuple[int, int] = (0, 0),
     labels: dict[str, str] | None = None,
+    attributes: dict[str, float] | None = None,
 ) -> Candidate:
     """Return a candidate; `in_flight` is (requests, tokens)."""
     return Candidate(
@@ -62,6 +63,7 @@ def endpoint(
         prefix=prefix,
         credit=credit,
         in_flight=InFlightLoad(*in_flight),
+        attributes=attributes or {},
     )
 
 
@@ -74,7 +76,7 @@ ADAPTERS = st.builds(
     Adapters,
     active=st.frozensets(st.sampled_from(("m", "other", "third"))),
     waiting=st.frozensets(st.sampled_from(("m", "other", "third"))),
-    max_active=st.integers(0, 4),
+    recent=st.frozensets(st.sampled_from(("m", "other", "third"))),
 )
 LOADS = st.builds(
     Load,
@@ -85,6 +87,9 @@ LOADS = st.builds(
     adapters=st.none() | ADAPTERS,
 )
 IN_FLIGHT = st.builds(InFlightLoad, requests=st.integers(0, 10**4), tokens=st.integers(0, 10**9))
+ATTRIBUTES: st.SearchStrategy[dict[str, float]] = st.dictionaries(
+    st.sampled_from(("temp", "power")), st.floats(-(10**12), 10**12)
+)
 LABELS: st.SearchStrategy[dict[str, str]] = st.dictionaries(
     st.sampled_from(("zone", "llm-d.ai/role", "llm-d.ai/context-length-range")),
     st.sampled_from(("a", "decode", "prefill", "0-2048", "2048-8192", "9-1", "", "7-7")),
@@ -109,14 +114,17 @@ def fleets(draw: st.DrawFn, *, min_size: int = 0) -> list[Candidate]:
             prefix=draw(st.none() | matches()),
             credit=draw(st.floats(0, 1)),
             in_flight=draw(IN_FLIGHT),
+            attributes=draw(ATTRIBUTES),
         )
         for number in range(draw(st.integers(min_size, 5)))
     ]
 
 
 HEADERS: st.SearchStrategy[dict[str, str]] = st.dictionaries(
-    st.sampled_from(("x-session-token", "x-session-id")),
-    st.sampled_from(("ZTA=", "ZTc=", "not base64", "s1", "s2", "")),
+    st.sampled_from(("x-session-token", "x-session-id", "x-zone", "test-epp-endpoint-selection")),
+    st.sampled_from(
+        ("ZGVmYXVsdC9lMA==", "ZGVmYXVsdC9lNw==", "not base64", "s1", "s2", "", "a", "10.0.0.1,10.0.0.2:8000")
+    ),
 )
 REQUESTS = st.builds(
     RequestView,
@@ -124,4 +132,5 @@ REQUESTS = st.builds(
     now=st.floats(0, 1000),
     n_tokens=st.integers(0, 10**6),
     headers=HEADERS,
+    peer_labels=st.none() | LABELS,
 )

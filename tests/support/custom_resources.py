@@ -93,6 +93,15 @@ def _objective(default_group: str) -> Manifest:
     )
 
 
+def _objective_of_pools(default_group: str) -> Manifest:
+    """Return the present schema, in which any of three fields names the pools."""
+    older, reference = _objective(default_group), _pool_reference(default_group)
+    operator = _strings("In", "NotIn", "Exists", "DoesNotExist")
+    expression = _object("key operator", key=_NAME, operator=operator, values=_list({"type": "string"}))
+    selector = _object("", matchLabels=_LABELS, matchExpressions=_list(expression))
+    return _object("", **older["properties"], poolRefs=_list(reference, minItems=1), poolSelector=selector)
+
+
 def _rewrite(default_group: str) -> Manifest:
     model = _object(
         "value", type=_strings("Exact") | {"default": "Exact"}, value={"type": "string", "minLength": 1}
@@ -252,9 +261,12 @@ CUSTOM_RESOURCES: tuple[CustomResource, ...] = (
     CustomResource("inference.networking.x-k8s.io/v1alpha2", "InferencePool", "inferencepools", _OLD_POOL),
     *(
         resource
-        for api in ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2")
+        for api, objective in (
+            ("llm-d.ai/v1alpha2", _objective_of_pools),
+            ("inference.networking.x-k8s.io/v1alpha2", _objective),
+        )
         for resource in (
-            CustomResource(api, "InferenceObjective", "inferenceobjectives", _objective(POOL_GROUP)),
+            CustomResource(api, "InferenceObjective", "inferenceobjectives", objective(POOL_GROUP)),
             CustomResource(api, "InferenceModelRewrite", "inferencemodelrewrites", _rewrite(POOL_GROUP)),
         )
     ),

@@ -159,7 +159,7 @@ class _Stream:
             n_tokens=n_blocks * 16 + chance.randrange(16),
             headers={
                 "x-session-id": chance.choice(("", "s1", "s2")),
-                "x-session-token": chance.choice(("", "ZTE=", "no")),
+                "x-session-token": chance.choice(("", "ZGVmYXVsdC9lMQ==", "no")),
             },
         )
         has_prefix, busy = chance.random() < 0.8, chance.random() < 0.5
@@ -204,9 +204,8 @@ class _Stream:
     def _adapters(self) -> Adapters:
         names, chance = ("m", "lora-1", "lora-2"), self._chance
         some = chance.sample(names, chance.randrange(3))
-        return Adapters(
-            frozenset(some), frozenset(chance.sample(names, chance.randrange(2))), chance.randrange(4)
-        )
+        waiting, n_recent = chance.sample(names, chance.randrange(2)), chance.randrange(4)
+        return Adapters(frozenset(some), frozenset(waiting), recent=frozenset(names[:n_recent]))
 
     def _prefix(self, n_blocks: int) -> PrefixMatch:
         chance = self._chance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
@@ -17,7 +18,6 @@ from kvatlas.routing.outcome import Completion, ResponseBegun
 from kvatlas.routing.router import (
     ModelRewrite,
     Overload,
-    Refusal,
     Route,
     Router,
     RoutingRequest,
@@ -123,7 +123,7 @@ def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
 class FixedRouter(Router):
     """Returns one result for every request, and keeps the requests."""
 
-    def __init__(self, answer: Route | Refusal) -> None:
+    def __init__(self, answer: RoutingResult) -> None:
         self.answer = answer
         self.requests: list[RoutingRequest] = []
 
@@ -195,18 +195,19 @@ def _common(response: pb.ProcessingResponse) -> pb.CommonResponse:
 class MachineDriver:
     """Drives one machine message by message; every request is routed at once, with the result `answer`.
 
-    `now` is the time of the next message, for tests to move.
+    `now` is the time of the next message, for tests to move; `settings` are further ones of `StreamOptions`.
     """
 
     def __init__(
         self,
-        answer: Route | Refusal,
+        answer: RoutingResult,
         *,
         request_id: str = "generated-id",
         max_body_bytes: int = 1_000_000,
         intake: Intake | None = None,
         dialect: Dialect | None = None,
         read_usage: bool = True,
+        **settings: Any,
     ) -> None:
         self.intake = intake or Intake()
         self.revoked: list[Overload] = []
@@ -217,6 +218,7 @@ class MachineDriver:
                 intake=self.intake,
                 max_body_bytes=max_body_bytes,
                 read_usage=read_usage,
+                **settings,
             ),
             self.revoked.append,
         )

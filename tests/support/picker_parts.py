@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -31,11 +32,27 @@ from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.model_rewrite import ModelRules
 from kvatlas.routing.picker import Picker, PickerOptions
-from kvatlas.routing.policy import Policy
+from kvatlas.routing.policy import Policy, RequestPolicy
 from kvatlas.routing.records import Records
 from kvatlas.scorers.core.model import Load
 from kvatlas.scorers.weights import default_profile
 from kvatlas.tokenization.pipeline import PromptPipeline
+
+
+class Catalog:
+    """Lists of models that a test writes."""
+
+    def __init__(self) -> None:
+        self.list: bytes | None = None
+        self.addresses: dict[str, frozenset[str]] = {}
+
+    def merged(self) -> bytes | None:
+        """See `ModelCatalog`."""
+        return self.list
+
+    def addresses_of(self, model: str) -> frozenset[str] | None:
+        """See `ModelCatalog`."""
+        return self.addresses.get(model)
 
 
 class PickerParts:
@@ -48,10 +65,13 @@ class PickerParts:
         rng: Callable[[], float],
         endpoint_labels: Callable[[str], dict[str, str]] | None,
         rules: ModelRules | None,
+        labels: dict[str, str] | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
+        self.models = Catalog()
+        self.labels = labels or {}
         tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
         self.fleet = self._make_fleet(tiers, rng)
         for name in queues:
@@ -69,7 +89,7 @@ class PickerParts:
             ),
             records=Records(RoutingMetrics(self.registry), DecisionLog(max_count=0, max_bytes=1)),
             rng=rng,
-            options=PickerOptions(n_fallbacks, rules, endpoint_labels),
+            options=PickerOptions(n_fallbacks, rules, endpoint_labels, self.models),
         )
 
     def _make_fleet(self, tiers: TierTable, rng: Callable[[], float]) -> Fleet:
@@ -92,6 +112,10 @@ class PickerParts:
             ),
         )
 
+    def act_on_requests(self, requests: RequestPolicy) -> None:
+        """Have requests read and answered by that policy from now on."""
+        self.picker.use(replace(self.picker.policy, requests=requests))
+
     def queue(self, queues: dict[str, int]) -> None:
         """Set the number of requests that wait at each endpoint."""
         for name, waiting in queues.items():
@@ -106,7 +130,7 @@ class PickerParts:
 
     def _add(self, name: str) -> None:
         endpoint = StaticEndpoint(name=name, address=f"{name}:80", events="", metrics="")
-        self.fleet.add(name, endpoint_addresses(endpoint, EventsConfig()), {})
+        self.fleet.add(name, endpoint_addresses(endpoint, EventsConfig()), self.labels)
         self.fleet.facts_changed(name, EngineFacts(n_engines=1, block_size=16))
 
 
@@ -117,8 +141,9 @@ async def picker_parts(
     n_fallbacks: int = 0,
     endpoint_labels: Callable[[str], dict[str, str]] | None = None,
     rules: ModelRules | None = None,
+    labels: dict[str, str] | None = None,
 ) -> AsyncGenerator[PickerParts]:
-    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules)
+    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules, labels)
     try:
         yield made
     finally:

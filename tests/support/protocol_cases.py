@@ -40,6 +40,10 @@ WAITING = {A: 3, B: 2, C: 0, D: 1}
 SERVERS: Mapping[str, Mapping[str, Any]] = {
     "plain": {"admission": {"objectives": {"batch": -1}}},
     "grpc": {"admission": {"objectives": {"batch": -1}}, "extProc": {"transport": "grpc"}},
+    "threads": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 2}},
+    "tls": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 1}, "tls": True},
+    "tls_threads": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 2}, "tls": True},
+    "tls_grpc": {"admission": {"objectives": {"batch": -1}}, "extProc": {"transport": "grpc"}, "tls": True},
     "llm_d": {"extProc": {"compat": "llm-d"}},
     "fallbacks": {"extProc": {"fallbackEndpoints": 2}},
     "small": {"extProc": {"maxBodyBytes": 1000, "maxHeldBytes": 1000}},
@@ -47,7 +51,10 @@ SERVERS: Mapping[str, Mapping[str, Any]] = {
     "empty": {},
     "empty_llm_d": {"extProc": {"compat": "llm-d"}},
 }
-"""Name -> what is special in the configuration."""
+"""Name -> what is special in the configuration; `tls`: whether the server has a certificate."""
+
+LIKE_PLAIN = ("grpc", "threads", "tls", "tls_threads", "tls_grpc")
+"""Servers that answer as `plain` does, on another transport."""
 
 
 @dataclass(frozen=True)

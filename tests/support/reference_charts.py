@@ -18,7 +18,7 @@ import grpc.aio
 from aiohttp import web
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from kvatlas.app.app import DRAIN_S
+from kvatlas.configs.listeners import DRAIN_S
 from kvatlas.sim.held_port import HeldPort
 from support.api_server import ApiServerDouble
 from support.cluster import access

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from kvatlas.app.app import DRAIN_S
+from kvatlas.configs.listeners import DRAIN_S
 from support.forks import Fork, fork
 from support.waiting import PATIENCE_S, until
 
@@ -97,12 +97,13 @@ async def serving(
     ready: bool = True,
     end: int = signal.SIGTERM,
     killed_by: int | None = None,
+    fails: bool = False,
     descriptors: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Served]:
     """Run `kvatlas serve` with `config` on free ports; signal `end` stops it. `environment` adds variables.
 
-    With `descriptors`, it may open only so many. It must end with status 0, except after SIGKILL or if signal `killed_by` killed it meanwhile.
+    With `descriptors`, it may open only so many. It must end with status 0, or 1 if it `fails`, except after SIGKILL or if signal `killed_by` killed it meanwhile.
     """
     file = folder / "kvatlas.yaml"
     file.write_bytes(config_text(config))
@@ -141,7 +142,7 @@ async def serving(
         finally:
             await reader
     killed_by = end if end == signal.SIGKILL else killed_by
-    assert status == (0 if killed_by is None else -killed_by), "\n".join(log)
+    assert status == (int(fails) if killed_by is None else -killed_by), "\n".join(log)
 
 
 def config_text(config: dict[str, Any]) -> bytes:

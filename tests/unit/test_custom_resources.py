@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jsonschema
@@ -72,7 +73,7 @@ def test_pool_is_refused(spec: Manifest) -> None:
     [
         pytest.param("InferenceObjective", OBJECTIVE | {"priority": -1}, True, id="negative_priority"),
         pytest.param("InferenceObjective", OBJECTIVE | {"priority": 2**31}, False, id="priority_of_64_bits"),
-        pytest.param("InferenceObjective", {"priority": 1}, False, id="without_pool"),
+        pytest.param("InferenceObjective", {"poolRef": {"group": "a"}}, False, id="without_name_of_the_pool"),
         pytest.param("InferenceModelRewrite", OBJECTIVE | {"rules": [{"targets": TARGETS}]}, True, id="for_all"),
         pytest.param("InferenceModelRewrite", OBJECTIVE | {"rules": [{"targets": NOTHING}]}, False, id="no_target"),
         pytest.param(
@@ -96,6 +97,15 @@ def test_objects_about_a_pool_fit_their_kinds(kind: str, spec: Manifest, is_take
         else:
             with pytest.raises(jsonschema.ValidationError):
                 spec_of(kind, spec, api)
+
+
+@pytest.mark.parametrize(("api", "is_taken"), [("llm-d.ai", True), ("inference.networking.x-k8s.io", False)])
+@pytest.mark.parametrize("spec", [{}, {"poolRefs": [{"name": "mine"}]}, {"poolSelector": {}}], ids=str)
+def test_objective_may_name_its_pools_otherwise_in_the_newer_group(
+    api: str, is_taken: bool, spec: Manifest
+) -> None:
+    with contextlib.nullcontext() if is_taken else pytest.raises(jsonschema.ValidationError):
+        spec_of("InferenceObjective", spec, f"{api}/v1alpha2")
 
 
 def test_defaults_are_the_crds() -> None:

@@ -1,14 +1,17 @@
-"""Byte form of prompts, for models whose token ids cannot be computed here."""
+"""Byte form of prompts, for prompts whose token ids are not known, and the number of tokens estimated from it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from xxhash import xxh3_128_hexdigest
+from xxhash import xxh64_intdigest
 
-from ..chats.conversation import Message, modality
+from ...indexer.prefix import WORD_BYTES
+from ..chats.conversation import TEXT_FIELDS, Message, modality
 from ..model import ChatPrompt, TextPrompt
+from .media_tokens import MediaTokens
 
 MAX_BYTES = 8 * 2**20
 """Longest request whose bytes make keys, in 30 ms: two million tokens, more than contexts have."""
@@ -16,31 +19,64 @@ MAX_BYTES = 8 * 2**20
 _encode = msgspec.json.Encoder().encode
 
 
-def prompt_bytes(prompt: TextPrompt | ChatPrompt) -> bytes | None:
+def byte_form(prompt: TextPrompt | ChatPrompt, media: MediaTokens) -> bytes | None:
     """Encode a prompt as bytes; None if its text is not valid Unicode.
 
-    Prompts with a common beginning have bytes with a common beginning. A chat starts with its tools and documents, followed
-    by its messages. Each ends with a line feed, so the next turn of a conversation extends the bytes of this one. Media are
-    replaced by digests. The bytes have no meaning for engines; they can only be compared with each other.
+    Prompts with a common beginning have bytes with a common beginning. A text is its UTF-8. A chat starts with its tools
+    and documents as JSON, followed by role, text and tool calls of each message. A media item is a digest of four bytes,
+    repeated for each token that it is estimated to have, at a multiple of four bytes. The bytes have no meaning for
+    engines; they can only be compared with each other.
 
-    Cost: 0.2 ms for 100 kB.
+    Args:
+        prompt: the text or chat.
+        media: estimates the tokens of media items.
+    Cost: 0.1 ms for 100 kB.
+    Source: the order of roles, texts and media, and four bytes a token, are those of the reference's estimate.
     """
     try:
         if isinstance(prompt, TextPrompt):
             return prompt.text.encode()
-        head = _encode([prompt.tools, prompt.documents])
-        return b"\n".join([head, *(_encode(_without_media(message)) for message in prompt.messages), b""])
+        form = bytearray()
+        for head in (prompt.tools, prompt.documents):
+            if head:
+                form += _encode(head)
+        for message in prompt.messages:
+            _add(form, message, media)
+        return bytes(form)
     except (UnicodeEncodeError, RecursionError):
         return None
 
 
-def _without_media(message: Message) -> Message:
-    if not isinstance(message.content, list):
-        return message
-    return msgspec.structs.replace(message, content=[_digested(part) for part in message.content])
+def estimated_tokens(n_bytes: int) -> int:
+    """Return the number of tokens that a text of so many bytes of UTF-8 is estimated to have."""
+    return -(-n_bytes // WORD_BYTES)
 
 
-def _digested(part: str | dict[str, Any]) -> str | dict[str, Any]:
-    if isinstance(part, str) or (kind := modality(part)) is None:
-        return part
-    return {"type": kind, "digest": xxh3_128_hexdigest(_encode(part))}
+def _add(form: bytearray, message: Message, media: MediaTokens) -> None:
+    form += message.role.encode()
+    if isinstance(message.content, str):
+        form += message.content.encode()
+    else:
+        for part in message.content or ():
+            _add_part(form, part, media)
+    if message.tool_calls:
+        form += _encode(message.tool_calls)
+    thought = message.reasoning or message.reasoning_content
+    if thought:
+        form += thought.encode()
+
+
+def _add_part(form: bytearray, part: str | Mapping[str, Any], media: MediaTokens) -> None:
+    if isinstance(part, str):
+        form += part.encode()
+        return
+    kind = modality(part)
+    if kind is not None:
+        form += bytes(-len(form) % WORD_BYTES)
+        form += (xxh64_intdigest(_encode(part)) & 0xFFFFFFFF).to_bytes(WORD_BYTES, "little") * media.of(
+            kind, part
+        )
+        return
+    field = TEXT_FIELDS.get(part.get("type") or "text")
+    text = part.get(field) if field is not None else None
+    form += text.encode() if isinstance(text, str) else _encode(part)

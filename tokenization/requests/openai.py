@@ -88,6 +88,18 @@ class EmbeddingBody(ConversationOptions):
     padding: Literal["max_length", "do_not_pad"] | None = None
 
 
+class ConversationBody(Head):
+    """Body of `/v1/conversations`."""
+
+    items: tuple[dict[str, Any], ...] = ()
+
+
+class ImagesBody(Head):
+    """Body of `/v1/images/generations`."""
+
+    prompt: str = ""
+
+
 _prompt_field = msgspec.json.Decoder(PromptField).decode
 _conversation = msgspec.json.Decoder(list[Message]).decode
 _several = msgspec.json.Decoder(list[Raw]).decode
@@ -130,6 +142,20 @@ def embedding_prompt(body: EmbeddingBody) -> BodyPrompt | None:
         return None
     truncation = truncation_of(body.truncate_prompt_tokens, body.truncation_side, engine_side="right")
     return longest(field, add_special_tokens=body.add_special_tokens is not False, truncation=truncation)
+
+
+def conversation_prompt(body: ConversationBody) -> BodyPrompt | None:
+    """Return that a new conversation has no prompt yet."""
+    if not body.items:
+        return None
+    return no_prompt(NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path")
+
+
+def images_prompt(body: ImagesBody) -> BodyPrompt | None:
+    """Return that the prompt of an image is not kept in the KV cache."""
+    if not body.prompt:
+        return None
+    return no_prompt(NoPrefixReason.NO_GENERATION, "the engine makes an image of the prompt")
 
 
 def _embedded_chat(body: EmbeddingBody, field: Raw) -> BodyPrompt | None:

@@ -1,7 +1,7 @@
 """Parser from request bodies to prompts.
 
-A body is rejected only if no engine could accept it: no JSON object, no model, no prompt. A request with a field of a
-wrong type is routed without prefix; the engine reports the error.
+A body is rejected only if no engine could accept it: no JSON object, no model, no prompt, or a field that has the same form
+everywhere with another. With any other field of a wrong type it is routed without prefix; the engine reports the error.
 """
 
 from __future__ import annotations
@@ -12,24 +12,30 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ...configs.section import MAX_NAME_CHARS
 from ..chats.conversation import Message
 from ..errors import BodyFormatError, ModelMissingError, PromptMissingError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, RawRequest, TextPrompt
+from . import forms
 from .anthropic import MessagesBody, messages_prompt
 from .common import ABSENT, BodyPrompt, Head, TokenId, no_prompt, token_prompt
+from .halves import without_halves
 from .native import SglangGenerateBody, VllmGenerateBody, sglang_prompt, vllm_prompt
 from .openai import (
     BatchBody,
     ChatBody,
     CompletionBody,
+    ConversationBody,
     EmbeddingBody,
+    ImagesBody,
     batch_prompt,
     chat_prompt,
     completion_prompt,
+    conversation_prompt,
     embedding_prompt,
+    images_prompt,
 )
 from .responses import ResponsesBody, responses_prompt
 
@@ -37,7 +43,9 @@ T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=Head)
 
 _LIST = (b"[",)
-_TEXT_OR_LIST = (b'"', b"[")
+_TEXT = (b'"',)
+_TEXT_OR_LIST = (*_TEXT, *_LIST)
+_ANY_VALUE = tuple(bytes((each,)) for each in b'"[{tf-0123456789')
 
 
 class _Envelope(Head):
@@ -48,6 +56,7 @@ class _Envelope(Head):
     messages: Raw = ABSENT
     input: Raw = ABSENT
     token_ids: Raw = ABSENT
+    items: Raw = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,8 @@ class _Api:
         fields: fields that may contain the prompt -> first byte of each JSON form allowed there. Empty if a body without
             prompt is not rejected.
         missing: message to the client if no field has the prompt, in the wording of the reference endpoint picker.
+        check: of the fields of a body that `read` finds malformed.
+        wrong: beginning of the message about such a field; empty: that of `missing`.
         names_model: whether a body must name its model.
     """
 
@@ -69,7 +80,13 @@ class _Api:
     read: Callable[[bytes], tuple[Head, BodyPrompt | None]]
     fields: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     missing: str = ""
+    check: forms.Check = forms.SALTED
+    wrong: str = ""
     names_model: bool = True
+
+    def wrong_field(self, detail: object) -> BodyFormatError:
+        """Return the error about a field that no engine takes."""
+        return BodyFormatError(f"{self.wrong or self.missing.partition(':')[0]}: {detail}")
 
 
 def _reader(
@@ -92,6 +109,7 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
         read=_reader(ChatBody, chat_prompt),
         fields={"messages": _LIST},
         missing=_CHAT_MISSING,
+        check=forms.CHAT,
     ),
     _Api(
         path="/v1/chat/completions/batch",
@@ -99,6 +117,7 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
         read=_reader(BatchBody, batch_prompt),
         fields={"messages": _LIST},
         missing=_CHAT_MISSING,
+        check=forms.BATCH,
     ),
     _Api(
         path="/inference/v1/generate",
@@ -106,6 +125,7 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
         read=_reader(VllmGenerateBody, vllm_prompt),
         fields={"token_ids": _LIST},
         missing="invalid generate request: must have token_ids field",
+        check=forms.IDS,
         names_model=False,
     ),
     _Api(
@@ -114,6 +134,7 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
         read=_reader(CompletionBody, completion_prompt),
         fields={"prompt": _TEXT_OR_LIST, "prompt_embeds": _TEXT_OR_LIST},
         missing="invalid completions request: must have prompt field",
+        check=forms.COMPLETION,
     ),
     _Api(
         path="/v1/embeddings",
@@ -121,6 +142,7 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
         read=_reader(EmbeddingBody, embedding_prompt),
         fields={"input": _TEXT_OR_LIST, "messages": _LIST},
         missing="invalid embeddings request: must have input field",
+        check=forms.EMBEDDING,
     ),
     _Api(
         path="/v1/messages",
@@ -128,21 +150,41 @@ _APIS = (  # the most frequent first; a suffix that ends in another one before t
         read=_reader(MessagesBody, messages_prompt),
         fields={"messages": _LIST},
         missing="invalid messages request: must have valid messages field",
+        check=forms.MESSAGES,
+        wrong="error parsing messages request",
     ),
     _Api(
         path="/v1/responses",
         suffix="/responses",
         read=_reader(ResponsesBody, responses_prompt),
-        fields={"input": _TEXT_OR_LIST},
+        fields={"input": _ANY_VALUE},
         missing="invalid responses request: must have input field",
     ),
     _Api(
         path="/generate",
         suffix="/generate",
         read=_reader(SglangGenerateBody, sglang_prompt),
+        wrong="invalid generate request",
         names_model=False,
     ),
+    _Api(
+        path="/v1/conversations",
+        suffix="/conversations",
+        read=_reader(ConversationBody, conversation_prompt),
+        fields={"items": _LIST},
+        missing="invalid conversations request: must have items field",
+        check=forms.CONVERSATION,
+    ),
+    _Api(
+        path="/v1/images/generations",
+        suffix="/images/generations",
+        read=_reader(ImagesBody, images_prompt),
+        fields={"prompt": _TEXT},
+        missing="invalid images generations request: must have prompt field",
+    ),
 )
+
+_SUFFIXES = tuple(api.suffix for api in _APIS)
 
 _NO_GENERATION = ("/tokenize", "/detokenize", "/render", "/derender", "/count_tokens")
 """Ends of paths for which the engine does not run the model."""
@@ -157,11 +199,11 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
     """Parse `body` according to `path`.
 
     Known paths end in `/chat/completions`, `/chat/completions/batch`, `/completions`, `/embeddings`, `/responses`,
-    `/v1/messages`, `/inference/v1/generate` or `/generate`, after any prefix; a query and slashes at the end are
-    ignored. The body of another path is not read.
+    `/v1/messages`, `/inference/v1/generate`, `/generate`, `/conversations` or `/images/generations`, after any prefix; a
+    query and slashes at the end are ignored. The body of another path is not read.
 
     Raises:
-        BodyFormatError: not a JSON object, or not UTF-8.
+        BodyFormatError: not a JSON object, not UTF-8, or with a field that no engine takes.
         ModelMissingError: the API needs a `model`, and it is absent, empty or not a string.
         PromptMissingError: the prompt's field is absent, empty, or neither text nor a list.
     Cost: one pass over the bytes: 0.4 ms for 1 MB of text, 4 ms for 100,000 token ids.
@@ -170,7 +212,12 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
     clean = path.partition("?")[0].rstrip("/")
     for api in _APIS:
         if clean.endswith(api.suffix):
-            return _read(api, body)
+            try:
+                return _read(api, body)
+            except BodyFormatError:
+                if (whole := without_halves(body)) is None:
+                    raise
+                return structs.replace(_read(api, whole), raw=RawRequest(api.path, body))
     return ParsedRequest(model="", prompt=_not_read(clean))
 
 
@@ -180,19 +227,19 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
     except msgspec.ValidationError:
         head, found = _malformed(api, body)
     model = _string(head.model)
-    if not model and api.names_model:
-        raise ModelMissingError("model not found in request body")
     if found is None:
         raise PromptMissingError(api.missing)
     prompt = found.prompt
+    if isinstance(prompt, NoPrompt) and prompt.reason is NoPrefixReason.MALFORMED:
+        _check(api, body)
+    cache_salt = _string(head.cache_salt) if head.cache_salt is not ABSENT else None
+    if cache_salt is None and head.cache_salt is not ABSENT and bytes(head.cache_salt) != b"null":
+        raise api.wrong_field("cache_salt must be a string")
+    if not model and api.names_model:
+        raise ModelMissingError("model not found in request body")
     if model and len(model) > MAX_NAME_CHARS:
         detail = f"the model's name has {len(model)} characters, more than {MAX_NAME_CHARS}"
         model, prompt = "", NoPrompt(NoPrefixReason.NAME_TOO_LONG, detail)
-    cache_salt = None
-    if head.cache_salt is not ABSENT:
-        cache_salt = _string(head.cache_salt)
-        if cache_salt is None and bytes(head.cache_salt) != b"null":
-            prompt = NoPrompt(NoPrefixReason.MALFORMED, "cache_salt is not a string")
     return ParsedRequest(
         model=model or "",
         prompt=prompt,
@@ -202,6 +249,12 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
         n_prompts=found.n_prompts,
         raw=RawRequest(api.path, body),
     )
+
+
+def generates(path: str) -> bool:
+    """Return whether requests of this path have a prompt for which the engine computes blocks."""
+    clean = path.partition("?")[0].rstrip("/")
+    return clean.endswith(_SUFFIXES)
 
 
 def unread_request(path: str, body: bytes, prompt: NoPrompt) -> ParsedRequest:
@@ -293,6 +346,13 @@ def _malformed(api: _Api, body: bytes) -> tuple[Head, BodyPrompt | None]:
     if api.fields and not any(first_bytes[name] in forms for name, forms in api.fields.items()):
         return envelope, None
     return envelope, no_prompt(NoPrefixReason.MALFORMED, "a field of the body has a wrong type")
+
+
+def _check(api: _Api, body: bytes) -> None:
+    try:
+        api.check(body)
+    except msgspec.ValidationError as error:
+        raise api.wrong_field(error) from error
 
 
 def _string(raw: Raw) -> str | None:

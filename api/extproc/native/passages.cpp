@@ -24,13 +24,13 @@ void destroy(PyObject* capsule) {
 
 PyObject* response_passage(PyObject*, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"gives_back", "has_begun", "reads", "is_skipping", "held"});
-        const size_t reads = as_count(args[2], 0, "reads");
+        const auto args = call.arguments({"gives_back", "has_begun", "leaves_end", "reads", "is_skipping", "held"});
+        const size_t reads = as_count(args[3], 0, "reads");
         if (reads > 2) raise(PyExc_ValueError, "reads must be 0, 1 or 2");
-        const Buffer held(args[4], 1, "B", "held");
-        UsageScan scan(static_cast<Reads>(reads), as_bool(args[3]), {static_cast<const char*>(held.data()), held.n_bytes()});
+        const Buffer held(args[5], 1, "B", "held");
+        UsageScan scan(static_cast<Reads>(reads), as_bool(args[4]), {static_cast<const char*>(held.data()), held.n_bytes()});
         std::unique_ptr<http2::Passage> passage =
-            std::make_unique<ResponsePassage>(as_bool(args[0]), as_bool(args[1]), std::move(scan));
+            std::make_unique<ResponsePassage>(as_bool(args[0]), as_bool(args[1]), as_bool(args[2]), std::move(scan));
         Reference capsule(PyCapsule_New(passage.get(), http2::PASSAGE_CAPSULE, destroy));
         passage.release();
         return capsule.release();

@@ -22,7 +22,7 @@ void append_number(std::string& out, uint64_t number) {
 bool ResponsePassage::take(std::string_view message, size_t room, std::string& outbound, std::string& report) {
     if (has_ended_ || message.size() > MAX_AT_ONCE_BYTES) return false;
     const auto piece = read_response_body(message);
-    if (!piece) return false;
+    if (!piece || (piece->is_last && leaves_end_)) return false;
     uint8_t flags = 0;
     if (!piece->body.empty()) {
         if (!std::exchange(has_begun_, true)) flags |= BEGUN;

@@ -11,8 +11,9 @@ public:
     // Args:
     //   gives_back: whether Envoy wants the body back (FULL_DUPLEX_STREAMED); in other modes it forwards the body itself.
     //   has_begun: whether a byte of the body was seen before.
-    ResponsePassage(bool gives_back, bool has_begun, UsageScan scan)
-        : gives_back_(gives_back), has_begun_(has_begun), scan_(std::move(scan)) {}
+    //   leaves_end: whether the last message of the body is for Python.
+    ResponsePassage(bool gives_back, bool has_begun, bool leaves_end, UsageScan scan)
+        : gives_back_(gives_back), leaves_end_(leaves_end), has_begun_(has_begun), scan_(std::move(scan)) {}
 
     bool take(std::string_view message, size_t room, std::string& outbound, std::string& report) override;
     std::string leave() override;
@@ -22,7 +23,7 @@ public:
 private:
     std::string reported(uint8_t flags);
 
-    const bool gives_back_;
+    const bool gives_back_, leaves_end_;
     bool has_begun_, has_ended_ = false;
     UsageScan scan_;
 };

@@ -128,6 +128,7 @@ bool Session::is_passed(int32_t stream_id, Stream& stream, std::string_view mess
         const size_t n_before = stream.n_held();
         const size_t room = held() < may_hold_ ? may_hold_ - held() : 0;
         std::string report;
+        stream.outbound.reserve(stream.outbound.size() + message.size() + passage.n_added(message.size()));
         if (passage.take(message, room, stream.outbound, report)) {
             held_ += stream.n_held() - n_before;
             n_work_ += message.size() / PASSED_PER_WORK;

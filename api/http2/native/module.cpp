@@ -3,7 +3,9 @@
 #include <memory>
 #include <stdexcept>
 
+#include "openssl.h"
 #include "python.h"
+#include "server_type.h"
 #include "session.h"
 
 namespace {
@@ -115,11 +117,7 @@ PyObject* pass(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
         const auto args = call.arguments({"stream", "passage"});
         const int32_t stream = stream_of(args[0]);
-        void* const passage = PyCapsule_GetPointer(args[1], http2::PASSAGE_CAPSULE);
-        if (passage == nullptr || PyCapsule_SetDestructor(args[1], nullptr) != 0) throw Raised();
-        std::unique_ptr<http2::Passage> owned(static_cast<http2::Passage*>(passage));
-        if (PyCapsule_SetName(args[1], "used") != 0) throw Raised();
-        value_of<Session>(self).pass(stream, std::move(owned));
+        value_of<Session>(self).pass(stream, http2::taken_passage(args[1]));
         Py_RETURN_NONE;
     }, nullptr);
 }
@@ -191,9 +189,22 @@ PyType_Slot session_slots[] = {
 };
 PyType_Spec session_spec = {"kvatlas.api.http2._native.Session", sizeof(Object<Session>), 0, Py_TPFLAGS_DEFAULT, session_slots};
 
+PyObject* load_tls(PyObject*, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        openssl::library();
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyMethodDef functions[] = {
+    {"load_tls", load_tls, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 int add_types(PyObject* module) {
     return guarded([&] {
         Py_DECREF(add_type(module, "Session", &session_spec));
+        http2::add_server_type(module);
         return 0;
     }, -1);
 }
@@ -203,7 +214,7 @@ PyModuleDef_Slot module_slots[] = {
     {0, nullptr},
 };
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "kvatlas.api.http2._native", nullptr, 0, nullptr, module_slots, nullptr, nullptr, nullptr,
+    PyModuleDef_HEAD_INIT, "kvatlas.api.http2._native", nullptr, 0, functions, module_slots, nullptr, nullptr, nullptr,
 };
 
 }  // namespace

@@ -22,7 +22,8 @@ from ....scorers.core.candidates import Candidates
 from ....scorers.core.decision import Decision, PluginFault
 from ....scorers.core.model import RequestView
 from ....scorers.core.shadow import Draws, Repeat, ShadowTally
-from ....scorers.latency.cost import LatencyCostParams, LatencyCostScorer
+from ....scorers.latency.cost import LatencyCostScorer
+from ....scorers.latency.params import LatencyCostParams
 from ...errors import SchedulingError
 from ...plan.load import load_scheduled
 from ...plan.plan import Plan, make_plan
@@ -129,6 +130,10 @@ class Shadow:
         """Learn from a first token, soon."""
         asyncio.get_running_loop().call_soon(self._learn, decision, ttft_s)
 
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
+        """Learn from the end of a request, soon."""
+        asyncio.get_running_loop().call_soon(self._end, decision, tpot_s)
+
     async def _follow(self) -> None:
         while True:
             await self.look()
@@ -172,6 +177,10 @@ class Shadow:
         self._latency.answered(decision, ttft_s=ttft_s)
         if self._plan is not None:
             self._count(self._plan.profile.answered(decision, ttft_s=ttft_s))
+
+    def _end(self, decision: Decision, tpot_s: float | None) -> None:
+        if self._plan is not None:
+            self._count(self._plan.profile.ended(decision, tpot_s=tpot_s))
 
     def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
         """Return the times of both picks, once learned costs predict better than the initial ones."""

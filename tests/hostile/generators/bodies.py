@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from random import Random
 
+from hostile.generators import messages
+
 PATHS = (
     "/v1/chat/completions",
     "/v1/chat/completions/batch",
@@ -13,6 +15,12 @@ PATHS = (
     "/v1/embeddings",
     "/v1/messages",
     "/v1/responses",
+)
+
+GRPC_PATHS = (
+    "/vllm.grpc.engine.VllmEngine/Generate",
+    "/vllm.grpc.engine.VllmEngine/Embed",
+    "/google.cloud.aiplatform.v1.PredictionService/ChatCompletions",
 )
 
 MAX_REPEATS = 3000
@@ -56,6 +64,9 @@ ROLES = (
 def inputs(rng: Random) -> Iterator[tuple[str, bytes]]:
     """Yield paths and bodies without end."""
     while True:
+        if not rng.randrange(5):
+            yield rng.choice(GRPC_PATHS), messages.body(rng)
+            continue
         path = rng.choice(PATHS)
         text = rng.choice(SHAPES)(rng).encode(errors="surrogatepass")
         yield path, rng.choice(SPOILERS)(rng, text)

@@ -33,6 +33,7 @@ class Outer(msgspec.Struct, frozen=True, rename="camel", tag_field="kind", tag="
     name: Annotated[str, Meta(min_length=1, max_length=4)] = "x"
     address: str | None = None
     enabled: bool = False
+    extra: Inner | None = None
 
 
 NO_PORT: dict[str, object] = {"inner": [dict[str, object]()]}
@@ -129,6 +130,11 @@ def test_valid_data_is_decoded() -> None:
         pytest.param({"name": ""}, "name: found '', expected text of 1 to 4 characters", id="empty_text"),
         pytest.param({"address": []}, "address: found a list, expected text", id="optional"),
         pytest.param({"enabled": "yes"}, "enabled: found 'yes', expected true or false", id="bool"),
+        pytest.param(
+            {"extra": {"somePort": 1, "lable": ""}},
+            "extra.lable: unknown key; did you mean 'label'? allowed: somePort, label",
+            id="key_of_an_optional_section",
+        ),
     ],
 )
 def test_each_problem_has_path_value_and_allowed_values(part: dict[str, object], problem: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kvatlas.configs.discovery import read_endpoints
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import EventsConfig, StaticEndpoint
+from kvatlas.configs.scraping import MetricsScrapeConfig
 
 
 @pytest.fixture
@@ -122,3 +123,24 @@ def test_every_problem_is_listed(file: Path) -> None:
         read(file, "- {address: x}\n- {name: b}\n")
 
     assert [problem.line for problem in raised.value.problems] == [1, 2]
+
+
+CLUSTERS = """
+endpoints:
+  - {name: east, address: east.example, port: 443, labels: {metricsAddress: "2001:db8::1", metricsPort: "9090"}}
+  - {name: west, address: west.example, port: 443, labels: {metricsPort: "9090"}}
+  - {name: north, address: north.example, port: 443, metricsHost: "10.0.0.1:9"}
+"""
+
+
+def test_clusters_name_the_metrics_of_their_picker(file: Path) -> None:
+    file.write_text(CLUSTERS)
+    scrape = MetricsScrapeConfig(scheme="https", page="m")
+
+    found = read_endpoints(file, EventsConfig(), scrape)
+
+    assert [each.metrics for each in found] == [
+        "https://[2001:db8::1]:9090/m",
+        "https://west.example:9090/m",
+        "https://10.0.0.1:9/m",
+    ]

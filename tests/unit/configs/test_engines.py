@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from kvatlas.configs.engines import ENGINES, EngineCatalog, Selector
+from kvatlas.configs.engines import ENGINES, MAX_ATTRIBUTES, EngineCatalog, Selector
+from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.loader import load_config
 from kvatlas.configs.scraping import MetricsScrapeConfig
 
 
@@ -86,3 +90,16 @@ def test_default_idle_interval_is_half_of_stale_after_and_at_most_a_second() -> 
     ]
 
     assert found == [1.0, 0.5, 3.0, 1.0]
+
+
+def test_too_many_attributes_are_refused(tmp_path: Path) -> None:
+    attributes = {f"a{number}": "series" for number in range(MAX_ATTRIBUTES + 1)}
+    config = {"metricsScrape": {"engines": {"vllm": {"attributes": attributes | {"bad": "no series"}}}}}
+    file = tmp_path / "kvatlas.yaml"
+    file.write_bytes(msgspec.yaml.encode({"kind": "KVAtlasConfig", "apiVersion": "kvatlas/v1"} | config))
+
+    with pytest.raises(ConfigError) as raised:
+        load_config(file)
+
+    assert "metricsScrape.engines: found 66 attributes, expected at most 64" in str(raised.value)
+    assert "metricsScrape.engines.vllm.attributes.bad: found 'no series'" in str(raised.value)

@@ -156,3 +156,33 @@ def test_each_mistake_is_named_with_its_path(file: Path, parameters: dict[str, A
         load(file, parameters)
 
     assert f"plugins[0].parameters{problem}" in str(raised.value)
+
+
+def test_further_series_become_attributes(file: Path) -> None:
+    more = {
+        "customMetrics": [
+            {"attributeKey": "temp", "metricSpec": "gpu_temp"},
+            {"attributeKey": "power", "metricSpec": "power{kind=total}"},
+        ],
+        "cacheBlockSizeSpec": "atom:block",
+        "cacheNumBlocksLabelName": "pages",
+    }
+
+    scrape = load(file, {"defaultEngine": "atom", "engineConfigs": [ATOM | more]}).config.metrics_scrape
+
+    catalog = EngineCatalog(scrape)
+    atom = catalog.of({})["atom"]
+    assert catalog.attributes == ("power", "temp")
+    assert dict(atom.attributes) == {
+        "temp": Selector("gpu_temp"),
+        "power": Selector("power", (("kind", "total"),)),
+    }
+    assert {"gpu_temp", "power"} <= set(atom.names)
+    assert (atom.block_size, atom.num_blocks_label) == ((Selector("atom:block"),), "pages")
+
+
+def test_malformed_further_series_are_refused_with_their_place(file: Path) -> None:
+    more = {"customMetrics": [{"attributeKey": "temp", "metricSpec": "gpu temp"}]}
+
+    with pytest.raises(ConfigError, match=r"customMetrics\[0\].metricSpec: found 'gpu temp'"):
+        load(file, {"engineConfigs": [ATOM | more]})

@@ -179,3 +179,43 @@ def test_size_told_before_an_endpoint_turns_out_to_have_no_events_is_certain(atl
 
     assert atlas.dump("e", 0, now=0.0).block_size == BLOCK
     assert held(atlas) == (BLOCK, {"gpu": 8, "cpu": 0, "disk": 0})
+
+
+@pytest.mark.parametrize("by_configuration", [False, True])
+def test_assumed_size_counts_where_blocks_are_learned_from_routing_until_one_is_told(
+    core: IndexCore, by_configuration: bool
+) -> None:
+    atlas = Atlas(tiers=TierTable(ROUTED if by_configuration else SPECS), seed=0, core=core)
+    atlas.assumed_block_size = BLOCK
+    atlas.add("e")
+    ledger = atlas.ledger("e", 0)
+    if not by_configuration:
+        assert ledger.block_size is None, "events may show another"
+        ledger.without_events()
+    atlas.routed("e", Prefix(TOKENS))
+    assert held(atlas) == (BLOCK, {"gpu": 8, "cpu": 0, "disk": 0})
+
+    ledger.use_block_size(OTHER)
+    assert held(atlas) == (OTHER, {"gpu": 0, "cpu": 0, "disk": 0})
+    atlas.routed("e", Prefix(TOKENS))
+
+    atlas.reset("e", 0)
+    assert ledger.block_size == BLOCK
+
+
+def test_blocks_of_an_assumed_size_are_saved_and_another_may_still_be_told(core: IndexCore) -> None:
+    def learning() -> Atlas:
+        atlas = Atlas(tiers=TierTable(ROUTED), seed=0, core=core)
+        atlas.assumed_block_size = BLOCK
+        atlas.add("e")
+        return atlas
+
+    before = learning()
+    before.routed("e", Prefix(TOKENS))
+    after = learning()
+    after.load("e", 0, before.dump("e", 0, now=0.0), now=0.0)
+    assert held(after) == (BLOCK, {"gpu": 8, "cpu": 0, "disk": 0})
+
+    after.ledger("e", 0).use_block_size(OTHER)
+
+    assert held(after) == (OTHER, {"gpu": 0, "cpu": 0, "disk": 0})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvatlas.events.model import MultimodalKey
 from kvatlas.indexer.keys import Namespace, prefix_keys, root_key
-from kvatlas.indexer.prefix import MediaSpan, Prefix, media_keys, words_of
+from kvatlas.indexer.prefix import MediaSpan, Prefix, TextLimits, media_keys, words_of
 
 TOKENS = array("I", range(10))
 
@@ -94,12 +94,31 @@ def test_roots_differ_by_every_part() -> None:
     ("text", "words"),
     [
         pytest.param(b"", [], id="empty"),
-        pytest.param(b"abc", [], id="too_short"),
-        pytest.param(b"\x07\x07\x07\x07\x02\x02\x02\x02x", [0x07070707, 0x02020202], id="two_and_a_rest"),
+        pytest.param(b"\x03\x02\x01", [0x00010203], id="short"),
+        pytest.param(
+            b"\x07\x07\x07\x07\x02\x02\x02\x02x", [0x07070707, 0x02020202, 0x78], id="two_and_a_rest"
+        ),
     ],
 )
 def test_bytes_are_taken_four_at_a_time(text: bytes, words: list[int]) -> None:
     assert words_of(text) == array("I", words)
+
+
+@pytest.mark.parametrize(
+    ("limits", "n_blocks"),
+    [
+        pytest.param(TextLimits(), 3, id="none"),
+        pytest.param(TextLimits(max_tokens=9), 2, id="tokens_in_whole_blocks"),
+        pytest.param(TextLimits(max_blocks=1), 1, id="blocks"),
+        pytest.param(TextLimits(max_tokens=4, max_blocks=2), 1, id="tokens_before_blocks"),
+        pytest.param(TextLimits(max_tokens=100), 3, id="longer_than_the_prompt"),
+    ],
+)
+def test_last_block_of_a_text_has_a_key_up_to_the_limit(limits: TextLimits, n_blocks: int) -> None:
+    prefix = Prefix(TOKENS, limits=limits)
+    assert prefix.keys(4) == Prefix(TOKENS).covering_keys(4)[:n_blocks]
+    assert prefix.covering_keys(4) == Prefix(TOKENS).covering_keys(4)
+    assert prefix.n_tokens == len(TOKENS)
 
 
 TOKEN_LISTS = st.lists(st.integers(0, 3), max_size=30)

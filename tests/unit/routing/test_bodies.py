@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from kvatlas.routing.bodies import BodyReader, ReadRequest
+from kvatlas.routing.policy import RequestPolicy
 from kvatlas.routing.refusals import MODEL_NOT_READ, NOT_REWRITTEN
-from kvatlas.routing.router import Overload, Refusal, RoutingRequest
+from kvatlas.routing.router import Overload, Refusal, RefusalCode, RoutingRequest
 from kvatlas.tokenization.eventual import Known, Later
 from kvatlas.tokenization.model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest, Prompt
 from kvatlas.tokenization.reading import Reader
 from kvatlas.tokenization.requests import cost
+from kvatlas.tokenization.requests.parsers import PASSTHROUGH, BodyParser
 
 CHAT = "/v1/chat/completions"
 LIMIT = 100_000
@@ -35,8 +37,9 @@ def make_reader() -> Iterator[MakeReader]:
         yield make
 
 
-def unread(model: str) -> ReadRequest:
-    return ReadRequest(None, Prompt(model=model, tokens=None), overload=Overload.READING)
+def unread(model: str, body: bytes) -> ReadRequest:
+    prompt = Prompt(model=model, tokens=None, n_estimated=-(-len(body) // 4))
+    return ReadRequest(None, prompt, overload=Overload.READING)
 
 
 def chat(content: object, *then: object) -> bytes:
@@ -52,7 +55,7 @@ BEYOND = WITHIN + 20
 
 
 async def read(reader: BodyReader, body: bytes, **headers: str) -> ReadRequest | Refusal:
-    return await reader.read(RoutingRequest(CHAT, body, headers=headers))
+    return await reader.read(RoutingRequest(CHAT, body, headers=headers), RequestPolicy())
 
 
 async def parsed(reader: BodyReader, body: bytes) -> ParsedRequest:
@@ -65,8 +68,8 @@ async def parsed(reader: BodyReader, body: bytes) -> ParsedRequest:
 async def test_light_body_is_read_at_once_and_a_long_one_in_the_thread(make_reader: MakeReader) -> None:
     reader = make_reader()
 
-    light = reader.read(RoutingRequest(CHAT, chat("hello")))
-    heavy = reader.read(RoutingRequest(CHAT, chat(parts(WITHIN))))
+    light = reader.read(RoutingRequest(CHAT, chat("hello")), RequestPolicy())
+    heavy = reader.read(RoutingRequest(CHAT, chat(parts(WITHIN))), RequestPolicy())
 
     assert isinstance(light, Known)
     assert isinstance(heavy, Later)
@@ -113,14 +116,16 @@ async def test_body_above_both_limits_is_not_read_at_all(
     of_several = await read(make_reader(needs_model=True), body)
     unnamed = await read(make_reader(needs_model=True), body.replace(b'"model"', b'"other"'))
 
-    assert alone == of_several == unread("m")
+    assert alone == of_several == unread("m", body)
     assert unnamed is MODEL_NOT_READ
 
 
 async def test_body_above_the_limit_is_not_rewritten(make_reader: MakeReader) -> None:
     header = {"x-llm-d-model-name-rewrite": "other"}
 
-    found = await make_reader().read(RoutingRequest(CHAT, chat(parts(BEYOND)), headers=header))
+    found = await make_reader().read(
+        RoutingRequest(CHAT, chat(parts(BEYOND)), headers=header), RequestPolicy()
+    )
 
     assert found is NOT_REWRITTEN
 
@@ -128,9 +133,11 @@ async def test_body_above_the_limit_is_not_rewritten(make_reader: MakeReader) ->
 async def test_body_that_is_not_read_in_time_is_treated_like_one_past_the_intake(
     make_reader: MakeReader,
 ) -> None:
-    found = await read(make_reader(timeout_s=0.0), chat(parts(WITHIN)))
+    body = chat(parts(WITHIN))
 
-    assert found == unread("m")
+    found = await read(make_reader(timeout_s=0.0), body)
+
+    assert found == unread("m", body)
 
 
 @pytest.mark.parametrize("n", [WITHIN, BEYOND], ids=["within", "beyond"])
@@ -141,3 +148,21 @@ async def test_long_body_without_model_is_refused(make_reader: MakeReader, n: in
 
     assert isinstance(found, Refusal)
     assert found.message == "model not found in request body"
+
+
+async def test_body_that_the_configuration_has_unread_is_not_rewritten(make_reader: MakeReader) -> None:
+    request = RoutingRequest(CHAT, chat("hello"), headers={"x-llm-d-model-name-rewrite": "other"})
+
+    found = await make_reader().read(request, RequestPolicy(BodyParser([PASSTHROUGH])))
+
+    assert isinstance(found, ReadRequest)
+    assert (found.rewrite, found.parsed and found.parsed.model) == (None, "")
+
+
+async def test_path_of_no_parser_is_refused_though_its_body_is_past_a_limit(make_reader: MakeReader) -> None:
+    request = RoutingRequest("/v1/x", b"{", overload=Overload.HELD_BYTES)
+
+    found = await make_reader().read(request, RequestPolicy(BodyParser(["openai-parser"])))
+
+    assert isinstance(found, Refusal)
+    assert found.code is RefusalCode.BAD_REQUEST

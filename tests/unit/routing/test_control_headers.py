@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from kvatlas.routing.control_headers import (
     CONTROL_HEADERS,
+    DESTINATION_HEADER,
     MAX_ID_CHARS,
+    SIDECAR_HEADERS,
     fairness_id,
     model_rewrite,
     objective,
     only_if_cached,
     traceparent,
 )
+from support.tree import ROOT
 
 Reader = Callable[[Mapping[str, str]], str]
 
@@ -36,6 +40,33 @@ def test_present_name_wins_over_the_older_one(read: Reader, name: str, absent: s
     assert {new, old} <= CONTROL_HEADERS
 
 
+def test_headers_of_sidecars_and_token_estimates_are_the_pickers() -> None:
+    # source: common.go of llm-d-router
+    assert {
+        "x-prefiller-host-port",
+        "x-encoder-hosts-ports",
+        "x-data-parallel-host-port",
+        "x-kv-cache-source-host-port",
+        "x-llm-d-video-fps",
+        "x-llm-d-video-duration-seconds",
+        "x-llm-d-video-resolution",
+    } <= CONTROL_HEADERS
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "deploy/charts/kvatlas/templates/_envoy.tpl",
+        "configs/envoy/duplex.yaml",
+        "configs/envoy/buffered.yaml",
+    ],
+)
+def test_envoy_removes_every_header_that_names_a_host(file: str) -> None:
+    removed = re.findall(r"- remove: (\S+)", (ROOT / file).read_text())
+
+    assert removed == [DESTINATION_HEADER, *SIDECAR_HEADERS]
+
+
 @pytest.mark.parametrize("read", [objective, fairness_id])
 def test_names_made_up_by_clients_are_cut(read: Reader) -> None:
     headers = dict.fromkeys(CONTROL_HEADERS, "x" * 60_000)
@@ -48,6 +79,8 @@ def test_names_made_up_by_clients_are_cut(read: Reader) -> None:
     [
         pytest.param("if-available", True, id="R25_alone"),
         pytest.param("respond-async, If-Available", True, id="R25_among_others"),
+        pytest.param("if-available ; wait=1", True, id="with_parameters"),
+        pytest.param("if-available=true", False, id="with_a_value"),
         pytest.param("if-available-soon", False, id="another_word"),
         pytest.param("", False, id="empty"),
     ],

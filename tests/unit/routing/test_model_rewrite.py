@@ -55,6 +55,10 @@ def test_what_is_no_request_is_left_to_the_parser(body: bytes) -> None:
     assert rewritten(body, "t") is None
 
 
+def test_body_stays_as_it_is_when_it_names_the_target() -> None:
+    assert rewritten(b'{ "model": "t", "model": "t" }', "t") is None
+
+
 @given(st.dictionaries(st.text(), VALUES), NAMES)
 def test_all_but_the_model_stays(members: dict[str, object], target: str) -> None:
     members.pop("model", None)

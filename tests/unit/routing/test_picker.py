@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.schema import AdmissionConfig
 from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
@@ -27,6 +28,7 @@ from kvatlas.fleet.settings import FleetSettings
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
+from kvatlas.routing.admission import Admission
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.feedback import Feedback
 from kvatlas.routing.metrics import RoutingMetrics
@@ -35,9 +37,11 @@ from kvatlas.routing.picker import Picker
 from kvatlas.routing.policy import Policy
 from kvatlas.routing.records import Records
 from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
+from kvatlas.scorers.core.base import Rng
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
-from kvatlas.scorers.core.model import InFlightLoad
+from kvatlas.scorers.core.model import InFlightLoad, RequestView
 from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.filters.decode_role import DecodeFilter
@@ -215,6 +219,41 @@ async def test_request_is_refused_when_filters_leave_nobody(picker: Picker, flee
 
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.dropped_reason) == (RefusalCode.RESOURCE_EXHAUSTED, "rejected-saturated")
+
+
+class Closed:
+    """An admitter of requests that may not be shed."""
+
+    type = "closed"
+
+    def admit(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> str | None:  # noqa: ARG002 (Admitter)
+        return "no room" if request.priority < 0 else None
+
+
+class AllAdmitted(Admission):
+    """Admission that leaves saturation to the admitters."""
+
+    def check(self, priority: int, fleet: Fleet) -> Refusal | None:  # noqa: ARG002 (Admission)
+        return None
+
+
+async def test_request_that_an_admitter_refuses_is_counted_and_kept(picker: Picker, fleet: Fleet) -> None:
+    profile = Profile([], MaxScorePicker(), admitters=[("door", Closed())])
+    picker.use(Policy(1, profile, AllAdmitted(AdmissionConfig(objectives={"batch": -1}))))
+    batch = replace(completion(40), headers={"x-llm-d-inference-objective": "batch"}, request_id="shed")
+
+    admitted, refused = await picker.route(completion(40)), await picker.route(batch)
+
+    assert isinstance(admitted, Route)
+    assert refused == Refusal(
+        RefusalCode.RESOURCE_EXHAUSTED,
+        "request cannot be admitted: no room",
+        dropped_reason="rejected-saturated",
+    )
+    assert {fleet.in_flight.own(name).requests for name in "ab"} == {0, 1}
+    kept = picker.records.decisions.get("shed")
+    assert kept is not None
+    assert {each.by for each in kept.decision.dropped.values()} == {"door"}
 
 
 async def test_request_is_refused_when_the_subset_leaves_nobody(picker: Picker) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.scorers.active_request import ActiveRequestScorer
+from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.model import Candidate, Load, Rating, RequestView
 from kvatlas.scorers.load_aware import LoadAwareScorer
 from kvatlas.scorers.token_load import TokenLoadScorer
+from support.built import built
 from support.candidates import endpoint, held, load
 from support.rating import rated
 
@@ -29,6 +31,13 @@ def test_load_aware_scorer_rates_the_queue_absolutely(of: Load | None, rating: R
         rated(LoadAwareScorer(128), REQUEST, [endpoint(of=of), endpoint("busy", of=load(waiting=5))])[0]
         == rating
     )
+
+
+@pytest.mark.parametrize("threshold", [0, -5])
+def test_load_aware_scorer_takes_its_default_for_a_threshold_that_is_none(threshold: int) -> None:
+    scorer = built(builtin_registry().scorers, "load-aware-scorer", {"threshold": threshold})
+
+    assert rated(scorer, REQUEST, [endpoint(of=load(waiting=64))])[0].score == 0.25
 
 
 @pytest.mark.parametrize(

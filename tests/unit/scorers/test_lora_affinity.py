@@ -1,4 +1,4 @@
-"""`lora-affinity-scorer`: active, free capacity, waiting, neither."""
+"""`lora-affinity-scorer`: loaded, probably loaded, in memory, waiting, none of these."""
 
 from __future__ import annotations
 
@@ -10,27 +10,24 @@ from support.candidates import endpoint, load
 from support.rating import rated
 
 REQUEST = RequestView(model="tuned", now=0.5)
-
-
-def adapters(active: str, waiting: str, max_active: int) -> Adapters:
-    return Adapters(frozenset(active.split()), frozenset(waiting.split()), max_active)
+TUNED, OTHER = frozenset({"tuned"}), frozenset({"other"})
 
 
 @pytest.mark.parametrize(
     ("told", "rating"),
     [
-        pytest.param(adapters("tuned", "", 1), Rating(raw=1.0, score=1.0, age_s=0.5), id="active"),
-        pytest.param(
-            adapters("tuned a", "b", 2), Rating(raw=3.0, score=1.0, age_s=0.5), id="active_though_full"
-        ),
-        pytest.param(adapters("a", "", 2), Rating(raw=1.0, score=0.8, age_s=0.5), id="room_for_it"),
-        pytest.param(adapters("", "tuned", 2), Rating(raw=1.0, score=0.8, age_s=0.5), id="waiting_with_room"),
-        pytest.param(adapters("a", "tuned", 2), Rating(raw=2.0, score=0.6, age_s=0.5), id="waiting"),
-        pytest.param(adapters("a", "b", 2), Rating(raw=2.0, score=0.0, age_s=0.5), id="full_of_others"),
+        pytest.param(Adapters(TUNED), Rating(raw=1.0, score=1.0, age_s=0.5), id="active"),
+        pytest.param(Adapters(TUNED, TUNED), Rating(raw=1.0, score=1.0, age_s=0.5), id="in_both_lists"),
+        pytest.param(Adapters(OTHER, on_gpu=TUNED), Rating(raw=1.0, score=1.0, age_s=0.5), id="idle_on_gpu"),
+        pytest.param(Adapters(OTHER, recent=TUNED), Rating(raw=1.0, score=0.8, age_s=0.5), id="idle_lately"),
+        pytest.param(Adapters(in_memory=TUNED), Rating(raw=0.0, score=0.7, age_s=0.5), id="in_host_memory"),
+        pytest.param(Adapters(OTHER, TUNED), Rating(raw=2.0, score=0.6, age_s=0.5), id="waiting"),
+        pytest.param(Adapters(OTHER), Rating(raw=1.0, score=0.0, age_s=0.5), id="others_alone"),
+        pytest.param(Adapters(), Rating(raw=0.0, score=0.0, age_s=0.5), id="room_is_no_reason"),
         pytest.param(None, Rating(raw=None, score=0.0), id="engine_tells_nothing"),
     ],
 )
-def test_lora_scorer_rates_what_the_endpoint_has(told: Adapters | None, rating: Rating) -> None:
+def test_lora_scorer_rates_where_the_adapter_is(told: Adapters | None, rating: Rating) -> None:
     assert rated(LoraAffinityScorer(), REQUEST, [endpoint(of=load(adapters=told))]) == [rating]
 
 

@@ -187,3 +187,11 @@ def test_a_source_never_counts_more_than_the_prompt(source: PrefixSource) -> Non
 
     assert prefixes is not None
     assert source.blocks(prefixes).tolist() == [10.0, 3.0]
+
+
+@pytest.mark.parametrize(("whole", "expected"), [(False, [3.4, 0.8]), (True, [3.0, 0.0])])
+def test_credited_blocks_are_cut_down_to_whole_ones_on_request(whole: bool, expected: list[float]) -> None:
+    prefixes = PrefixColumns.of([held(gpu=1, cpu=4), held(cpu=1)])
+
+    assert prefixes is not None
+    assert TierCredits((1.0, 0.8), whole).blocks(prefixes).tolist() == pytest.approx(expected)

@@ -30,7 +30,7 @@ static_resources:
                 - remove: x-gateway-destination-endpoint
                 - remove: x-prefiller-host-port
                 - remove: x-encoder-hosts-ports
-                - remove: x-data-parallel-endpoint
+                - remove: x-data-parallel-host-port
                 - remove: x-kv-cache-source-host-port
           - name: envoy.filters.http.ext_proc
             typed_config:

@@ -37,3 +37,20 @@ def test_library_is_refused_when_it_is_older_than_its_limits(number: int, text: 
         assert "has no nghttp2_" in found
     else:
         assert "is version 1.40.0, older than 1.41.0" in found
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_tls_without_its_library_is_an_obstacle_for_tls_alone(tmp_path: Path) -> None:
+    source = tmp_path / "other.c"
+    source.write_text("int nothing;")
+    library = tmp_path / "libssl.so.3"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    ask = "from kvatlas.api.http2.native import obstacle; print(obstacle(), obstacle(with_tls=True))"
+
+    found = subprocess.run(
+        [sys.executable, "-c", ask],
+        env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+    assert found.startswith("None libssl.so.3 has no function ")

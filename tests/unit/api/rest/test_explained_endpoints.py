@@ -14,8 +14,9 @@ from kvatlas.api.rest.explanation import explained, score_body
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.scorers.core.decision import Decision, ScoredCandidate
 from kvatlas.scorers.core.model import Candidate, RequestView
-from support.candidates import fleets
+from support.candidates import endpoint, fleets, no_chance
 from support.plans import planned, profile
+from support.predicted import predicted
 from support.rating import decide
 
 PLAN = planned(
@@ -60,6 +61,7 @@ def expected(decision: Decision, scored: ScoredCandidate) -> dict[str, Any]:
             "tier_tokens": {tier: n * match.block_size for tier, n in match.tier_blocks.items()},
             "runs": [{"tier": run.tier, "blocks": run.n_blocks} for run in match.runs],
         },
+        "predicted": None,
         "scores": [
             {
                 "name": term.name,
@@ -87,6 +89,18 @@ def test_answer_has_every_candidate_with_its_reasons(fleet: list[Candidate], n_t
     shown: list[ScoredEndpointOut] = answer.endpoints
     assert [each.model_dump() for each in shown] == [expected(decision, each) for each in decision.scored]
     assert (answer.picked, answer.tied) == (list(decision.picked), list(decision.tied))
+
+
+def test_answer_has_the_predictions_of_each_candidate() -> None:
+    table = predicted([endpoint("a"), endpoint("b")], [(100, 10), None], ttft_ms=200)
+    decision = PLAN.profile.decide(RequestView(model="m", now=1000.0), table, rng=no_chance)
+
+    for each in (decision, decision.lasting()):
+        shown = ScoreResponse.model_validate_json(score_body(each)).endpoints
+        assert [found.predicted.model_dump() if found.predicted else None for found in shown] == [
+            {"ttft_ms": 100.0, "tpot_ms": 10.0, "ttft_headroom_ms": 100.0, "tpot_headroom_ms": -10.0},
+            None,
+        ]
 
 
 @given(fleet=fleets(min_size=1))

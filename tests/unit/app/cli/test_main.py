@@ -11,6 +11,10 @@ import yaml
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
+from kvatlas.app.cli.reference_flags import our_command_line
+from kvatlas.routing.plan.beyond import beyond_reference
+from kvatlas.routing.plan.load import load_scheduled
+from kvatlas.routing.plan.plan import make_plan
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 
@@ -26,7 +30,7 @@ def unknown(tmp_path: Path) -> Path:
     file = tmp_path / "epp.yaml"
     file.write_text(
         "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
-        "plugins: [{type: queue-scorer}, {type: latency-scorer}, {type: openai-parser}]\n"
+        "plugins: [{type: queue-scorer}, {type: moon-scorer}, {type: openai-parser}]\n"
     )
     return file
 
@@ -53,6 +57,37 @@ def test_serve_refuses_wrong_use_with_one_clear_message(arguments: list[str | Pa
     assert message in stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param(["--config-text", "a: b"], "--config-text: line 1, kind: missing, expected", id="text"),
+        pytest.param(
+            ["--config-text", "", "--config-file", "x"],
+            "--config-file and --config-text are given",
+            id="both",
+        ),
+        pytest.param(
+            ["--watch-config-file=maybe", "--pool-name=p"], "--watch-config-file: found 'maybe'", id="watch"
+        ),
+        pytest.param(
+            ["--pool-name=p", "--drain-timeout=1"], "--drain-timeout: found '1', expected", id="value"
+        ),
+        pytest.param(["--zap-encoder=xml"], "--zap-encoder: found 'xml'", id="log"),
+    ],
+)
+def test_serve_refuses_values_of_the_references_flags(given: list[str], message: str) -> None:
+    line = our_command_line(given)
+    result = CliRunner().invoke(app, ["serve", *line.arguments], obj=line.reference)
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_help_names_the_references_flags() -> None:
+    _, stdout, _ = run("serve", "--help")
+    assert "--drain-timeout" in stdout
+
+
 def test_check_names_settings_without_effect() -> None:
     status, stdout, stderr = run("config", "check", FOLDER / "precise.yaml")
 
@@ -66,9 +101,9 @@ def test_check_names_an_unknown_plugin_and_may_leave_it_out(unknown: Path) -> No
     status, stdout, _ = run("config", "check", unknown, "--ignore-unknown-plugins")
 
     assert refused[0] == 1
-    assert "line 3, plugins[1].type: found 'latency-scorer', which kvatlas does not have" in refused[2]
+    assert "line 3, plugins[1].type: found 'moon-scorer', which kvatlas does not have" in refused[2]
     assert status == 0
-    assert "plugin latency-scorer is left out: kvatlas does not have its type\n" in stdout
+    assert "plugin moon-scorer is left out: kvatlas does not have its type\n" in stdout
 
 
 @pytest.mark.parametrize("name", ["default", "two-servers", "tiered-v0.4", "tiered-v1", "precise", "sidecar"])
@@ -96,3 +131,59 @@ def test_shown_file_has_the_tiers_as_the_producers_say() -> None:
 
 def test_schema_is_printed_as_committed() -> None:
     assert run("config", "schema") == (0, (FOLDER / "schema.json").read_text(), "")
+
+
+def test_shown_file_of_the_reference_names_what_has_no_effect_and_what_goes_beyond_it(tmp_path: Path) -> None:
+    _, shown, _ = run("config", "show", FOLDER / "precise.yaml")
+
+    title, _, rest = shown.partition("# without effect:\n")[2].partition("# beyond the reference:\n")
+    assert "# - plugin single-profile-handler has no effect: kvatlas runs one profile\n" in title
+    rules = [line.removeprefix("# - ").partition(":")[0] for line in rest.splitlines()]
+    assert rules == ["predictions", "trust credit", "audit credit", "part blocks", "cold requests"]
+
+
+@pytest.mark.parametrize(("auto_tune", "is_named"), [(True, True), (False, False)])
+def test_sizes_of_the_engines_are_beyond_the_reference_until_they_are_switched_off(
+    tmp_path: Path, *, auto_tune: bool, is_named: bool
+) -> None:
+    own = tmp_path / "own.yaml"
+    approximate = {"autoTune": auto_tune, "minBlockSizeTokens": 64}
+    own.write_text(
+        yaml.safe_dump({"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "approximate": approximate})
+    )
+
+    rules = list(beyond_reference(make_plan(load_scheduled(own, FOLDER / "tiered-v1.yaml").config)))
+
+    assert any(rule.startswith("full servers: ") for rule in rules)
+    assert any("off with approximate.autoTune: false" in rule for rule in rules) == is_named
+
+
+@pytest.mark.parametrize(
+    ("section", "rule"),
+    [
+        pytest.param({"predictions": {"enabled": False}}, "predictions", id="predictions"),
+        pytest.param(
+            {"events": {"trustCredit": dict.fromkeys(("live", "replaying", "partial", "stale", "dark"), 1)}},
+            "trust credit",
+            id="trust",
+        ),
+        pytest.param({"audit": {"lowerCredit": False}}, "audit credit", id="audit"),
+        pytest.param({"scoring": {"wholeBlocks": True}}, "part blocks", id="part_blocks"),
+    ],
+)
+def test_rule_beyond_the_reference_is_off_with_the_key_that_it_names(
+    section: dict[str, Any], rule: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump({"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"} | section))
+    (key,) = section
+    (below,) = section[key]
+
+    before, after = (
+        list(beyond_reference(make_plan(load_scheduled(file, FOLDER / "precise.yaml").config)))
+        for file in (None, own)
+    )
+
+    assert [line for line in before if line not in after] == [
+        line for line in before if line.startswith(f"{rule}: ") and f"off with {key}.{below}: " in line
+    ]

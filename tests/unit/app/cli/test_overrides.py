@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kvatlas.app.cli.cluster_flags import ClusterFlags
 from kvatlas.app.cli.overrides import Overrides
+from kvatlas.app.cli.reference_flags import ReferenceFlags
 from kvatlas.configs.listeners import AuthConfig, ServerConfig, TlsConfig
 from kvatlas.configs.reference_defaults import with_reference_defaults
 from support.fleets import make_config
@@ -23,6 +24,7 @@ NOTHING = Overrides(
     metrics_endpoint_auth=None,
     cert_path=None,
     cluster=ClusterFlags(),
+    reference=ReferenceFlags(),
 )
 
 

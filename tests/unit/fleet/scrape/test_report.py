@@ -57,7 +57,7 @@ def vllm_reader() -> ReportReader:
 def test_recorded_bodies_of_idle_servers_are_read(golden: Path, recording: str, facts: EngineFacts) -> None:
     report = vllm_reader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
 
-    adapters = None if recording == "metrics_run7_dp" else Adapters(frozenset(), frozenset(), 1)
+    adapters = None if recording == "metrics_run7_dp" else Adapters(recent=frozenset({"tinylora"}))
     assert report.load == Load(0, 0, 0.0, updated_at=7.0, adapters=adapters)
     assert report.facts == facts
 
@@ -244,22 +244,50 @@ def lora_line(active: str, waiting: str, written_at: float, *, max_lora: str = "
     return f"vllm:lora_requests_info{{{labels}}} {written_at}"
 
 
+def loaded(name: str, level: str, value: float = 1.0) -> str:
+    return f'vllm:lora_adapter_loaded{{adapter_name="{name}",level="{level}"}} {value}'
+
+
 @pytest.mark.parametrize(
     ("lines", "adapters"),
     [
         pytest.param([], None, id="engine_without_lora"),
-        pytest.param([lora_line("", "", 1.0)], Adapters(frozenset(), frozenset(), 4), id="idle"),
+        pytest.param([lora_line("", "", 1.0)], Adapters(), id="idle"),
         pytest.param(
-            [lora_line("a, b", "c", 1.0)], Adapters(frozenset("ab"), frozenset("c"), 4), id="names_by_commas"
+            [lora_line("a, b", "c", 1.0)], Adapters(frozenset("ab"), frozenset("c")), id="names_by_commas"
         ),
         pytest.param(
             [lora_line("old", "", 5.0), lora_line("new", "", 9.0), lora_line("older", "", 1.0)],
-            Adapters(frozenset({"new"}), frozenset(), 4),
+            Adapters(frozenset({"new"}), recent=frozenset({"old", "older"})),
             id="newest_of_several",
         ),
         pytest.param(
+            [
+                lora_line(name, "", value, max_lora="2")
+                for name, value in (("a", 1.0), ("b", 2.0), ("c", 3.0))
+            ],
+            Adapters(frozenset("c"), recent=frozenset("b")),
+            id="displaced_when_there_is_no_room",
+        ),
+        pytest.param(
+            [
+                lora_line("a", "", 1.0),
+                lora_line("b", "", 2.0),
+                loaded("a", "gpu"),
+                loaded("a", "cpu"),
+                loaded("c", "cpu"),
+            ],
+            Adapters(frozenset("b"), on_gpu=frozenset("a"), in_memory=frozenset("c")),
+            id="loaded_as_reported",
+        ),
+        pytest.param(
+            [loaded("a", "gpu"), loaded("b", "gpu", 0.0), loaded("c", "disk"), "vllm:lora_adapter_loaded 1"],
+            Adapters(on_gpu=frozenset("a")),
+            id="loaded_alone",
+        ),
+        pytest.param(
             [lora_line("a", "", 1.0, max_lora="None")],
-            Adapters(frozenset("a"), frozenset(), 0),
+            Adapters(frozenset("a")),
             id="no_number",
         ),
     ],

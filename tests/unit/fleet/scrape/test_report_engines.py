@@ -125,6 +125,7 @@ def test_names_are_all_that_is_read_of_the_engine() -> None:
         "vllm:gpu_cache_usage_perc",
         "vllm:kv_cache_usage_perc",
         "vllm:kv_offload_total_bytes_total",
+        "vllm:lora_adapter_loaded",
         "vllm:lora_requests_info",
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",

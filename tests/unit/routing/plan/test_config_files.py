@@ -6,12 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.discovery import with_listed_endpoints
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.listeners import AuthConfig, ServerConfig, TlsConfig
+from kvatlas.configs.reading import GivenText
 from kvatlas.configs.schema import EndpointsConfig, KVAtlasConfig
-from kvatlas.routing.plan.config_files import ConfigFiles
+from kvatlas.routing.plan.config_files import ConfigFiles, ConfigFollower
+from kvatlas.routing.plan.live import LiveConfig
+from kvatlas.routing.plan.metrics import ConfigMetrics
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
 
@@ -42,6 +46,18 @@ def test_what_the_command_line_says_takes_the_place_of_the_files(tmp_path: Path)
     assert (server.rest, server.metrics, server.health) == ("127.0.0.1:2", "", "")
 
 
+def test_text_stands_in_place_of_the_file_of_plugins(files: tuple[Path, Path]) -> None:
+    loaded = ConfigFiles(files[0], GivenText("--config-text", EPP)).load()
+
+    assert names(loaded.config) == ["a"]
+    assert [plugin.type for plugin in loaded.config.plugins] == ["queue-scorer"]
+
+
+def test_error_in_a_text_is_placed_by_its_name_and_line() -> None:
+    with pytest.raises(ConfigError, match=r"^--config-text: line 3, plugins\[0\]\.type: found 'nothing'"):
+        ConfigFiles(None, GivenText("--config-text", EPP.replace("queue-scorer", "nothing"))).load()
+
+
 EPP = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: queue-scorer}]\n"
 
 
@@ -55,7 +71,7 @@ EPP = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{typ
         pytest.param(None, HEAD, False, id="our_file_by_its_flag"),
     ],
 )
-def test_listeners_are_the_references_when_nothing_of_ours_is_given(
+def test_process_behaves_as_the_reference_when_nothing_of_ours_is_given(
     config: str | None, picker: str | None, is_reference: bool, tmp_path: Path
 ) -> None:
     paths: list[Path | None] = []
@@ -64,12 +80,14 @@ def test_listeners_are_the_references_when_nothing_of_ours_is_given(
             (tmp_path / name).write_text(text)
         paths.append(tmp_path / name if text is not None else None)
 
-    server = ConfigFiles(paths[0], paths[1]).load().config.server
+    loaded = ConfigFiles(paths[0], paths[1]).load().config
 
     reference = ServerConfig(
         rest="", tls=TlsConfig(self_signed=True, http=False), auth=AuthConfig(metrics_review=True)
     )
-    assert server == (reference if is_reference else ServerConfig())
+    assert loaded.server == (reference if is_reference else ServerConfig())
+    assert loaded.ext_proc.compat == ("llm-d" if is_reference else "none")
+    assert bool(loaded.scheduling_profiles) == (config is picker is None)
 
 
 def test_listed_endpoints_are_read_with_the_file(files: tuple[Path, Path]) -> None:
@@ -110,3 +128,29 @@ def test_configuration_without_a_list_has_its_own_endpoints(tmp_path: Path) -> N
     other = KVAtlasConfig(api_version="kvatlas/v1", endpoints=EndpointsConfig(file=""))
 
     assert names(ConfigFiles(path).load(other).config) == ["c"]
+
+
+async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(tmp_path: Path) -> None:
+    path, queues = tmp_path / "kvatlas.yaml", list[float]()
+    path.write_text(f"{HEAD}weights: {{queue: 2}}")
+    files = ConfigFiles(path, follows=False)
+
+    async def settle() -> None:
+        return
+
+    live = LiveConfig(
+        files.load().config,
+        paths=files.paths,
+        switch=lambda plan, _: queues.append(plan.config.weights.queue),
+        settle=settle,
+        metrics=ConfigMetrics(CollectorRegistry()),
+    )
+    follower = ConfigFollower(files, live)
+    await follower.look()
+    path.write_text(f"{HEAD}weights: {{queue: 33}}")
+    await follower.look()
+    await follower.look()
+    assert queues == []
+
+    await follower.reload()
+    assert queues == [33.0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kvatlas.routing.plan.metrics import latency_families
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.profile import Profile
-from kvatlas.scorers.latency.cost import LatencyCostParams, LatencyCostScorer
+from kvatlas.scorers.latency.cost import LatencyCostScorer
+from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.queue import QueueScorer
 from support.candidates import endpoint
 from support.rating import routed_to

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvatlas.routing.errors import SchedulingError
-from kvatlas.routing.plan.plan import Plan, known_types, make_plan, without_unknown_plugins
-from kvatlas.routing.plan.reference import NO_EFFECT
+from kvatlas.routing.plan.known_types import known_types, without_unknown_plugins
+from kvatlas.routing.plan.plan import Plan, make_plan
+from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
+from kvatlas.routing.plan.reference_params import NO_EFFECT_PARAMS
 from kvatlas.scorers.builtin import builtin_registry
 from support.candidates import endpoint, no_chance
 from support.plans import FLEET, REQUEST, approx, config, planned, profile, scores
@@ -119,12 +122,52 @@ def test_picker_of_the_profile_is_used() -> None:
     assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 2
 
 
+def test_picker_of_no_endpoint_picks_one_as_in_the_reference() -> None:
+    plan = planned({"type": "max-score-picker", "parameters": {"maxNumOfEndpoints": 0}}, "queue-scorer")
+
+    assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 1
+
+
 def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
     plan = planned("queue-scorer", "single-profile-handler", "openai-parser")
 
     assert plan.notes == (
         "plugin single-profile-handler has no effect: kvatlas runs one profile",
-        "plugin openai-parser has no effect: kvatlas reads every API it knows",
+        "plugin openai-parser has no effect: requestHandler.parsers does not name it",
+    )
+
+
+def test_plugins_without_a_part_in_a_profile_are_noted() -> None:
+    plan = planned(
+        approx("p"), "openai-parser", "queue-scorer", **profile("p", "openai-parser", "queue-scorer")
+    )
+
+    why = "has no effect in a profile: it is neither a filter, a scorer nor a picker"
+    assert [f"plugin {name} {why}" for name in ("p", "openai-parser")] == list(plan.notes[1:])
+    assert [name for name, _, _ in plan.profile.scorers] == ["queue-scorer"]
+
+
+def test_parameters_without_effect_are_noted() -> None:
+    given = {"kvEventsConfig": {"tracing": True, "concurrency": 4}, "sessionManager": "s"}
+
+    plan = planned(
+        {"type": "precise-prefix-cache-producer", "name": "p", "parameters": given}, "queue-scorer"
+    )
+
+    assert [note.partition(" has no effect: ")[0] for note in plan.notes] == [
+        "plugin p: kvEventsConfig.concurrency",
+        "plugin p: kvEventsConfig.tracing",
+        "plugin p: sessionManager",
+    ]
+
+
+def test_parameters_of_plugins_without_effect_are_checked() -> None:
+    wrong = {"type": "concurrency-detector", "parameters": {"maxConcurency": 3}}
+
+    (problem,) = problems("queue-scorer", wrong)
+
+    assert problem.startswith(
+        "plugins[1].parameters.maxConcurency: unknown key; did you mean 'maxConcurrency'?"
     )
 
 
@@ -132,6 +175,8 @@ def test_types_are_either_registered_or_without_meaning() -> None:
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
 
     assert registered.isdisjoint(NO_EFFECT)
+    assert known_types().isdisjoint(NOT_HERE)
+    assert NO_EFFECT.keys() >= NO_EFFECT_PARAMS.keys()
     assert known_types() >= registered | NO_EFFECT.keys()
 
 
@@ -178,24 +223,15 @@ def test_types_are_either_registered_or_without_meaning() -> None:
             id="two_profiles",
         ),
         pytest.param(
-            [approx("p"), "openai-parser"],
-            profile("p", "openai-parser"),
-            [
-                "schedulingProfiles[0].plugins[0].pluginRef: found 'p', which is neither a filter, a scorer nor a picker",
-                "schedulingProfiles[0].plugins[1].pluginRef: found 'openai-parser', which is neither",
-            ],
-            id="no_part_in_a_profile",
-        ),
-        pytest.param(
             ["queue-scorer"],
             profile("queue-scorer", "queue-scorer"),
             ["schedulingProfiles[0]: scorer 'queue-scorer' is in the profile twice"],
             id="twice_in_the_profile",
         ),
         pytest.param(
-            ["disagg-profile-handler", "latency-scorer"],
-            profile("latency-scorer"),
-            ["plugins[0].type: found 'disagg-profile-handler'", "plugins[1].type: found 'latency-scorer'"],
+            ["disagg-profile-handler", "moon-scorer"],
+            profile("moon-scorer"),
+            ["plugins[0].type: found 'disagg-profile-handler'", "plugins[1].type: found 'moon-scorer'"],
             id="every_unknown_plugin_once",
         ),
     ],
@@ -210,16 +246,15 @@ def test_each_problem_has_its_path_and_what_is_allowed(
         assert problem.startswith(start)
 
 
-def test_unknown_type_is_told_the_nearest_and_the_known() -> None:
+def test_unknown_type_is_told_the_three_closest() -> None:
     (problem,) = problems("queue-scorers")
 
-    assert "; did you mean 'queue-scorer'? known: active-request-scorer, anthropic-parser, " in problem
+    closest = problem.partition("; closest: ")[2].split(", ")
+    assert (closest[0], len(closest)) == ("queue-scorer", 3)
 
 
 def test_unknown_plugins_are_left_out_with_what_refers_to_them() -> None:
-    given = config(
-        "queue-scorer", {"type": "latency-scorer", "name": "slo"}, **profile("slo", "queue-scorer")
-    )
+    given = config("queue-scorer", {"type": "moon-scorer", "name": "slo"}, **profile("slo", "queue-scorer"))
 
     kept, left_out = without_unknown_plugins(given)
 
@@ -233,3 +268,43 @@ def test_plugins_with_state_are_new_in_each_plan() -> None:
     first, second = make_plan(given).profile.scorers[0][1], make_plan(given).profile.scorers[0][1]
 
     assert first is not second
+
+
+def test_plugins_read_what_other_plugins_and_sections_describe() -> None:
+    scorer = {
+        "type": "endpoint-attribute-scorer",
+        "parameters": {"attributeKey": "temp", "algorithm": {"type": "linear_lower_is_better"}},
+    }
+    near = {"type": "topology-affinity-scorer", "parameters": {"topologyProducerName": "places"}}
+    places = {"type": "topology-extractor", "name": "places", "parameters": {"hostname": "host"}}
+    scrape = {"metricsScrape": {"engines": {"vllm": {"attributes": {"temp": "gpu_temp"}}}}}
+
+    plan = planned(scorer, near, places, **scrape)
+    assert plan.notes == ()
+    decision = decide(
+        plan.profile,
+        msgspec.structs.replace(REQUEST, peer_labels={"host": "h"}),
+        [endpoint("a", labels={"host": "h"}, attributes={"temp": 3.0}), endpoint("b")],
+        rng=no_chance,
+    )
+    assert [term.rating.score for term in decision.first.terms] == [1.0, 1.0]
+
+
+def test_parameters_of_attributes_without_effect_are_noted() -> None:
+    attribute = {
+        "type": "endpoint-attribute-filter",
+        "name": "cool",
+        "parameters": {
+            "attribute": "temp",
+            "algorithm": {"type": "threshold", "threshold": {"operator": "LessThan", "value": 9}},
+        },
+    }
+    near = {"type": "topology-affinity-filter", "parameters": {"topologyProducerName": "nobody"}}
+
+    assert planned(attribute, near, "queue-scorer").notes == (
+        "plugin cool: no series is configured for the attribute 'temp', so that it is unknown; configured: none",
+        (
+            "plugin topology-affinity-filter: no topology-extractor is named 'nobody'; "
+            "the usual labels of Kubernetes are used"
+        ),
+    )

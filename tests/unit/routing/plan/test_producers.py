@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvatlas.configs.approximate import ApproximateConfig
 from kvatlas.configs.decisions import PredictionsConfig
 from kvatlas.configs.schema import EventsConfig, TierConfig
 from kvatlas.configs.units import Duration
@@ -205,3 +206,72 @@ def test_precise_producer_says_where_events_come_from(
     producer = {"type": PRECISE, "parameters": {"kvEventsConfig": kv_events}}
 
     assert planned(producer, events=own).config.events == events
+
+
+@pytest.mark.parametrize(
+    ("plugins", "sections", "found"),
+    [
+        pytest.param(["queue-scorer"], {}, ApproximateConfig(), id="no_producer"),
+        pytest.param(
+            [approx("x")],
+            {},
+            ApproximateConfig(min_block_size_tokens=64, max_prefix_tokens_to_match=131_072, max_prefix_blocks_to_match=2048),
+            id="defaults_of_the_reference",
+        ),
+        pytest.param(
+            [approx("x", lruCapacityPerServer=5, maxPrefixTokensToMatch=0, maxPrefixBlocksToMatch=3)],
+            {"model": {"tokenizer": "folder"}},
+            ApproximateConfig(lru_capacity_per_server=5, max_prefix_blocks_to_match=3),
+            id="with_a_tokenizer",
+        ),
+        pytest.param(
+            [approx("c", autoTune=False, blockSizeTokens=128), approx("g", blockSizeTokens=32)],
+            {"model": {"remoteTokenizer": {"url": "endpoints"}}},
+            ApproximateConfig(block_size_tokens=32, max_prefix_tokens_to_match=131_072, max_prefix_blocks_to_match=2048),
+            id="fastest_tier",
+        ),
+        pytest.param(
+            [approx("c", autoTune=False, blockSizeTokens=128)],
+            {"approximate": {"blockSizeTokens": 8}},
+            ApproximateConfig(block_size_tokens=8),
+            id="own_section_wins",
+        ),
+        pytest.param(
+            [{"type": "prefix-cache-scorer", "parameters": {"autoTune": False, "lruCapacityPerServer": 7}}],
+            {},
+            ApproximateConfig(
+                auto_tune=False, lru_capacity_per_server=7, max_prefix_tokens_to_match=131_072, max_prefix_blocks_to_match=2048
+            ),
+            id="older_scorer_without_a_minimum",
+        ),
+    ],
+)  # fmt: skip
+def test_approximate_producer_gives_the_sizes_of_its_blocks(
+    plugins: list[Any], sections: dict[str, Any], found: ApproximateConfig
+) -> None:
+    assert planned(*plugins, **sections).config.approximate == found
+
+
+def test_load_media_and_bursts_of_a_plan_are_those_of_its_producers() -> None:
+    plan = planned(
+        "queue-scorer",
+        {"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": True}},
+        {"type": "burst-prefix-cache-producer", "parameters": {"windowDurationMs": 50}},
+        "mm-embeddings-cache-producer",
+        "mm-embeddings-cache-scorer",
+        reads("burst-prefix-cache-producer"),
+    )
+
+    assert plan.load is not None
+    assert plan.burst is not None
+    assert (plan.load.output_tokens(10, asked=None), plan.burst.window_s) == (15, 0.05)
+    assert plan.profile.reads_media
+
+    without = planned("queue-scorer", "inflight-load-producer")
+    assert (without.load, without.burst, without.profile.reads_media) == (None, None, False)
+
+
+@pytest.mark.parametrize("key", ["maxPerReplica", "maxBatchSize"])
+def test_burst_of_nobody_is_refused(key: str) -> None:
+    with pytest.raises(SchedulingError, match=f"{key}: found 0, expected -1"):
+        planned({"type": "burst-prefix-cache-producer", "parameters": {key: 0}}, "queue-scorer")

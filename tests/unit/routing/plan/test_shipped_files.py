@@ -146,7 +146,7 @@ def test_shipped_file_fits_the_schema(file: Path) -> None:
             "parameters: {treshold: 1}}]}",
             id="parameter",
         ),
-        pytest.param("{kind: EndpointPickerConfig, apiVersion: llm-d.ai/v1}", id="missing"),
+        pytest.param("{kind: EndpointPickerConfig, apiVersion: llm-d.ai/v1, plugins: [{}]}", id="missing"),
     ],
 )
 def test_schema_refuses_what_the_loader_refuses(text: str) -> None:

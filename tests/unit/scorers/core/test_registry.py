@@ -34,7 +34,7 @@ def test_a_type_can_have_several_kinds() -> None:
         pytest.param(
             "approx-prefix-cache-producer",
             {"autoTune": False, "lruCapacityPerServer": 41000, "blockSizeTokens": 64},
-            ApproxProducer(41000),
+            ApproxProducer(41000, default_capacity=41000, block_size=64),
             id="approx_of_given_size",
         ),
         pytest.param(
@@ -46,8 +46,14 @@ def test_a_type_can_have_several_kinds() -> None:
         pytest.param(
             "approx-prefix-cache-producer",
             {"lruCapacityPerServer": 5},
-            ApproxProducer(None),
+            ApproxProducer(None, default_capacity=5),
             id="engine_size_wins",
+        ),
+        pytest.param(
+            "approx-prefix-cache-producer",
+            {"blockSize": 32, "maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 7},
+            ApproxProducer(None, block_size=32, max_tokens=0, max_blocks=7),
+            id="approx_limits_and_older_name",
         ),
         pytest.param(
             "precise-prefix-cache-producer",

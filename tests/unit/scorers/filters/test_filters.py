@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
 from support.built import built
@@ -156,6 +156,36 @@ def test_utilization_filter_falls_back_only_when_it_would_drop_all(
     assert verdicts_of("utilization-filter", parameters, *fleet).count(None) == n_kept
 
 
+SATURATED = [
+    pytest.param({}, load(waiting=4, kv=0.79), None, id="below_both"),
+    pytest.param({}, load(waiting=5), "5 requests wait, fewer than 5 allowed", id="queue"),
+    pytest.param({}, load(kv=0.8), "0.8 of the KV cache is used, less than 0.8 allowed", id="cache"),
+    pytest.param({"headroom": 0.5}, load(waiting=7), None, id="below_with_headroom"),
+    pytest.param(
+        {"headroom": 0.5, "queueDepthThreshold": 2},
+        load(waiting=3),
+        "3 requests wait, fewer than 3 allowed",
+        id="headroom_used",
+    ),
+    pytest.param({}, None, "the load is unknown", id="unknown"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "of", "verdict"), SATURATED)
+def test_detector_drops_saturated_endpoints(
+    parameters: dict[str, object], of: Load | None, verdict: str | None
+) -> None:
+    fleet = (endpoint("a", of=load()), endpoint("b", of=of))
+
+    assert verdicts_of("utilization-detector", parameters, *fleet) == [None, verdict]
+
+
+def test_detector_keeps_all_endpoints_when_all_are_saturated() -> None:
+    fleet = [endpoint(f"e{n}", of=load(waiting=9)) for n in range(2)]
+
+    assert verdicts_of("utilization-detector", {}, *fleet) == [None, None]
+
+
 STICKY, OTHER = held(gpu=8, cpu=10), held(gpu=2, cpu=10)
 NARROWED: Verdicts = [None, "holds 0.20 of the prompt, others 0.8 or more"]
 ALL: Verdicts = [None, None]
@@ -204,7 +234,7 @@ def test_affinity_filter_keeps_a_single_endpoint() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        pytest.param({"ttftSource": "latencyPredictor"}, "expected 'prefillThroughput'", id="predictor"),
+        pytest.param({"ttftSource": "latencyPredictor"}, "add a predicted-latency-producer", id="predictor"),
         pytest.param({"peakPrefillThroughput": 0}, "expected more than 0", id="no_throughput"),
         pytest.param({"tier": "ram"}, "expected a configured tier", id="tier"),
     ],

@@ -11,8 +11,10 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.cost import MAX_GROUPS, LatencyCostParams, LatencyCostScorer
+from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.features import features
+from kvatlas.scorers.latency.groups import MAX_GROUPS
+from kvatlas.scorers.latency.params import LatencyCostParams
 from support.built import built
 from support.candidates import TIERS, endpoint, held, match_of
 from support.rating import rated, routed_to
@@ -97,8 +99,8 @@ def test_groups_are_learned_separately_and_reported_with_their_credits() -> None
 
     old, new = scorer.reports()
     assert (old.group, old.is_fitted, new.group, new.is_fitted) == ("old", True, "new", True)
-    assert old.prefill_ms == pytest.approx(4.0, rel=0.1)
-    assert old.load_ms["cpu"] == pytest.approx(1.0, rel=0.1)
+    assert old.costs_ms["prefill"] == pytest.approx(4.0, rel=0.1)
+    assert old.costs_ms["load_cpu"] == pytest.approx(1.0, rel=0.1)
     assert old.credits == {"cpu": pytest.approx(0.75, abs=0.05)}
     assert new.credits == {"cpu": pytest.approx(0.2, abs=0.1)}
     cold_old, cold_new = rated(
@@ -138,7 +140,8 @@ def test_default_load_speeds_follow_the_position_of_the_tier() -> None:
     scorer = LatencyCostScorer(LatencyCostParams(), ("a", "b", "c", "d"))
     scorer.answered(answered(endpoint()), ttft_s=0.1)
 
-    assert scorer.reports()[0].load_ms == pytest.approx({"b": 0.01, "c": 0.05, "d": 0.05})
+    costs = scorer.reports()[0].costs_ms
+    assert [costs[f"load_{tier}"] for tier in "bcd"] == pytest.approx([0.01, 0.05, 0.05])
 
 
 def test_load_speed_of_an_unknown_tier_is_rejected() -> None:

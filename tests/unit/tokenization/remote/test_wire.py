@@ -198,7 +198,7 @@ def test_engine_request_has_the_fields_that_affect_the_prompt(
             {"messages": [HELLO], "truncate_prompt_tokens": 3},
             id="truncated_chat_by_tokenize",
         ),
-        pytest.param(TOKENIZE, CHAT, {"messages": [{"content": 1}]}, id="malformed_chat_by_tokenize"),
+        pytest.param(TOKENIZE, CHAT, {"messages": [{"content": "a"}]}, id="malformed_chat_by_tokenize"),
     ],
 )
 def test_there_is_no_engine_request_when_the_api_cannot_return_the_ids(

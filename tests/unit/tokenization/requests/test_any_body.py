@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.tokenization.chats.chat import ChatRenderer, ChatTemplate
-from kvatlas.tokenization.encoding.byte_form import prompt_bytes
+from kvatlas.tokenization.encoding.byte_form import estimated_tokens
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 from kvatlas.tokenization.errors import RequestError
 from kvatlas.tokenization.pipeline import PromptPipeline
@@ -205,7 +205,7 @@ def test_only_request_errors_are_raised_whatever_the_body(
         assert prompt.cut is None or prompt.tokens is not None
         assert prompt.tokens is None or isinstance(prompt.tokens, array)
         if prompt.unencoded is not None:
-            assert isinstance(prompt_bytes(prompt.unencoded), bytes | None)
+            assert prompt.n_estimated == estimated_tokens(len(prompt.unencoded))
     for api in RemoteApi:
         engine_request = remote_request(api, request)
         assert engine_request is None or isinstance(json.loads(engine_request.body), dict)

@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of routed requests, with the reference's names and attributes."""

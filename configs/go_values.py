@@ -1,0 +1,35 @@
+"""Quantities and durations as files of the reference picker write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from .errors import KeyPath, Problem
+
+Quantity: TypeAlias = int | float | str
+"""A number, or a text such as `1Gi` or `5k`."""
+
+_DURATION = re.compile(r"[+-]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+
+
+def duration_problem(path: KeyPath, text: str | None) -> Iterator[Problem]:
+    """Yield the problem of a duration in Go's form; None is absent and has none."""
+    if text is not None and _DURATION.fullmatch(text) is None:
+        yield Problem(
+            f"found {text!r}, expected a duration such as 500ms, 60s or 1m30s, or 0s for none", path
+        )
+
+
+def quantity_problem(path: KeyPath, value: Quantity | None) -> Iterator[Problem]:
+    """Yield the problem of a quantity in Kubernetes' form; None is absent and has none."""
+    if value is not None and _QUANTITY.fullmatch(str(value)) is None:
+        yield Problem(f"found {value!r}, expected a quantity such as 1Gi, 5k or 100", path)
+
+
+def negative_problem(path: KeyPath, value: Quantity | None) -> Iterator[Problem]:
+    """Yield the problem of a well-formed duration or quantity below 0."""
+    if str(value).startswith("-"):
+        yield Problem(f"found {value!r}, expected none below 0", path)

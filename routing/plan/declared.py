@@ -1,0 +1,73 @@
+"""Entries of `plugins` with valid parameters, and what their plugins may read of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ...configs.dcgm import GPU_UTILIZATION
+from ...configs.discovery import DEFAULT_NAMESPACE
+from ...configs.engines import attribute_names
+from ...configs.errors import KeyPath
+from ...configs.schema import KVAtlasConfig, PluginConfig
+from ...scorers.core.params import BuildContext, PluginParams, RequestAttribute
+from ...scorers.core.prefix_source import MediaProducer, PrefixProducer
+from ...scorers.topology_extractor import TopologyExtractorParams
+from .producers import ProducedTiers
+
+PROFILE_KINDS = frozenset({"filter", "scorer", "picker"})
+"""Kinds of plugins that a profile lists."""
+
+
+@runtime_checkable
+class _DescribesIndex(Protocol):
+    """Parameters that describe an index of prefixes."""
+
+    def producer(self) -> PrefixProducer | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An entry of `plugins` with valid parameters."""
+
+    path: KeyPath
+    config: PluginConfig
+    params: Mapping[str, PluginParams]
+    """Kind -> its parameters."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is part of a profile; the other kinds act for every profile."""
+        return not PROFILE_KINDS.isdisjoint(self.params)
+
+
+def producers_of(declared: Mapping[str, Declared]) -> dict[str, PrefixProducer]:
+    """Return plugin name -> the index that its parameters describe."""
+    return {
+        name: producer
+        for name, each in declared.items()
+        for params in each.params.values()
+        if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
+    }
+
+
+def context_of(
+    config: KVAtlasConfig, declared: Mapping[str, Declared], produced: ProducedTiers
+) -> BuildContext:
+    """Return what every plugin may read."""
+    scrape = config.metrics_scrape
+    params = [(name, given) for name, each in declared.items() for given in each.params.values()]
+    producers = producers_of(declared).items()
+    return BuildContext(
+        tuple(tier.name for tier in produced.tiers),
+        produced.sources,
+        namespace=config.endpoints.kubernetes.namespace or DEFAULT_NAMESPACE,
+        request_attributes={name: each for name, each in params if isinstance(each, RequestAttribute)},
+        topologies={
+            name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
+        },
+        attributes=(*attribute_names(scrape), *([GPU_UTILIZATION] if scrape.dcgm.enabled else ())),
+        predictor=next((name for name, each in declared.items() if "predictor" in each.params), None),
+        media={name: each.n_items for name, each in producers if isinstance(each, MediaProducer)},
+    )

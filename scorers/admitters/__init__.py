@@ -1,0 +1,1 @@
+"""Admitters: refuse requests before the filters see them."""

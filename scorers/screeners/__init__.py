@@ -1,0 +1,1 @@
+"""Filters that see every request first, whatever profile runs."""

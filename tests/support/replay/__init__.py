@@ -1,0 +1,1 @@
+"""Replay of recorded conversations with the reference picker against a running kvatlas."""

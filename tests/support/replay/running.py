@@ -1,0 +1,138 @@
+"""kvatlas as a recording starts the reference: its configuration file, its endpoints and its flags."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import grpc.aio
+import msgspec
+
+from support.forks import Fork, fork
+from support.replay.engines import Engines, engines
+from support.replay.recordings import Json, Recording
+from support.waiting import PATIENCE_S, until
+
+FLAGS = ("--emit-endpoint-scores", "--allow-experimental-plugins", "--secure-serving=false")
+"""Flags of every recording."""
+
+_OURS = (
+    "--metrics-endpoint-auth=false",
+    "--ext-proc=127.0.0.1:0",
+    "--rest=127.0.0.1:0",
+    "--metrics=",
+    "--health=",
+)
+"""Flags that let several run on this machine, and let the replay read decisions and series."""
+
+_LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
+_LISTENERS = {"extProc", "rest"}
+
+
+class RefusedStartError(Exception):
+    """The process ended before it listened; the text is its message."""
+
+
+@dataclass
+class Running:
+    """A running picker and its model servers.
+
+    Attributes:
+        recording: what it was started for.
+        engines: the model servers.
+        process: the picker.
+        channel: to its ext-proc listener.
+        session: for its REST API.
+        ports: by listener.
+        log: its lines so far.
+    """
+
+    recording: Recording
+    engines: Engines
+    process: Fork
+    channel: grpc.aio.Channel
+    session: aiohttp.ClientSession
+    ports: dict[str, int] = field(default_factory=dict[str, int])
+    log: list[str] = field(default_factory=list[str])
+
+    async def say(self, metrics: dict[str, Json | None]) -> None:
+        """Change what servers say, and wait until the picker has taken it."""
+        self.engines.say(metrics)
+        await self.engines.until_read(tuple(metrics))
+        # What was sent to the process before this request is taken before its answer.
+        await self.get("/healthz")
+
+    async def get(self, path: str) -> bytes:
+        """Return the body of an answer of the REST API, empty if there is none of that name."""
+        async with self.session.get(f"http://127.0.0.1:{self.ports['rest']}{path}") as answer:
+            return await answer.read() if answer.status == 200 else b""
+
+
+@contextlib.asynccontextmanager
+async def running(recording: Recording, folder: Path) -> AsyncGenerator[Running]:
+    """Run the picker for a recording, until it has scraped every server once.
+
+    Raises:
+        RefusedStartError: it does not start.
+    """
+    addresses = {each["name"]: each["address"] for each in recording.endpoints}
+    async with engines(addresses) as servers, aiohttp.ClientSession() as session:
+        servers.say(recording.metrics)
+        file = write_files(recording, folder, servers.port)
+        process = await fork("serve", f"--config-file={file}", *FLAGS, *_OURS, *recording.flags)
+        ports: dict[str, int] = {}
+        log: list[str] = []
+        reader = asyncio.create_task(_read(process, ports, log))
+        try:
+            await until(
+                lambda: ports.keys() >= _LISTENERS or reader.done(), what="kvatlas serve on its ports"
+            )
+            if reader.done():
+                raise RefusedStartError(_message(log, folder))
+            async with grpc.aio.insecure_channel(
+                f"127.0.0.1:{ports['extProc']}",
+                options=[("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)],
+            ) as channel:
+                picker = Running(recording, servers, process, channel, session, ports, log)
+                await picker.say(dict(recording.metrics))
+                yield picker
+        finally:
+            process.kill()
+            await asyncio.wait_for(process.wait(), PATIENCE_S)
+            await reader
+
+
+def write_files(recording: Recording, folder: Path, port: int) -> Path:
+    """Write the recording's configuration with file discovery added, and its endpoints on `port`; return the former."""
+    listed = [
+        each | {"port": str(port)} if str(each["port"]) == "8000" else each for each in recording.endpoints
+    ]
+    endpoints = folder / "endpoints.yaml"
+    endpoints.write_bytes(msgspec.json.encode({"endpoints": listed}))
+    config = msgspec.yaml.decode(recording.config_text())
+    discovery = {"type": "file-discovery", "parameters": {"path": str(endpoints)}}
+    config["plugins"] = [*(config.get("plugins") or ()), discovery]
+    config.setdefault("dataLayer", {})["discovery"] = {"pluginRef": "file-discovery"}
+    file = folder / "config.yaml"
+    file.write_bytes(msgspec.yaml.encode(config))
+    return file
+
+
+def _message(log: Sequence[str], folder: Path) -> str:
+    """Return the last message of a process, in one line."""
+    starts = [number for number, line in enumerate(log) if line.startswith("kvatlas: ")]
+    lines = log[starts[-1] :] if starts else log[-3:]
+    return " / ".join(line.strip() for line in lines).replace(f"{folder}/", "")
+
+
+async def _read(process: Fork, ports: dict[str, int], log: list[str]) -> None:
+    async for raw in process.stderr:
+        line = raw.decode().rstrip()
+        log.append(line)
+        if found := _LISTENS.search(line):
+            ports[found[1]] = int(found[2])

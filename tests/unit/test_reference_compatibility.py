@@ -1,0 +1,55 @@
+"""docs/reference-compatibility.md: written from the code, and complete."""
+
+from __future__ import annotations
+
+import re
+
+from kvatlas.app.cli.flag_table import FLAGS
+from kvatlas.routing.control_headers import CONTROL_HEADERS
+from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
+from support.compatibility.flags import NAMES, flag_rows
+from support.compatibility.page import PAGE, page, reference_types
+from support.compatibility.plugins import USED
+from support.compatibility.requests import HEADERS
+from support.compatibility.series import HERE, OLDER, PREFIX
+from support.tree import ROOT
+
+SERIES = ROOT / "tests" / "golden" / "picker" / "plugins" / "series-names.txt"
+RUNTIME = ("certwatcher_", "controller_runtime_")
+"""Beginnings of series of the reference's libraries."""
+
+
+def test_page_is_written_from_the_code() -> None:
+    assert PAGE.read_text() == page(), "run `make compatibility`"
+
+
+def test_every_type_of_the_reference_is_listed_once() -> None:
+    types = [each.rstrip("*") for of_a_kind in reference_types().values() for each in of_a_kind]
+
+    assert len(types) == len(set(types))
+    assert {*types} >= NO_EFFECT.keys() | NOT_HERE.keys() | USED.keys()
+
+
+def test_every_header_that_is_removed_from_clients_is_listed() -> None:
+    assert HEADERS.keys() >= CONTROL_HEADERS
+
+
+def test_no_flag_of_the_reference_is_refused() -> None:
+    assert [name for name, text in flag_rows() if text == "refused"] == []
+    assert {*NAMES} >= FLAGS.keys()
+
+
+def test_every_series_of_the_reference_is_listed() -> None:
+    names = {line.split()[0] for line in SERIES.read_text().splitlines()}
+
+    assert {name for name in names if not name.startswith(RUNTIME)} == OLDER.keys() | {
+        f"{PREFIX}{name}" for name in HERE
+    }
+    assert HERE.keys() >= set(OLDER.values())
+
+
+def test_series_that_stand_for_those_of_the_reference_exist() -> None:
+    documented = re.findall(r"^\| `(kvatlas_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+
+    named = {name for text in HERE.values() for name in re.findall(r"`(\w+)`", text)}
+    assert named <= set(documented)

@@ -1,0 +1,28 @@
+"""Messages as gRPC sends them: each after a flag and its length."""
+
+from __future__ import annotations
+
+from ..errors import MessageFormatError
+
+PREFIX_BYTES = 5
+"""Length of what precedes each message."""
+
+_PLAIN, _COMPRESSED = 0, 1
+
+
+def one_message(body: bytes) -> memoryview | None:
+    """Return the first message of a body, None if it is compressed. What follows it is ignored.
+
+    Raises:
+        MessageFormatError: there is no whole message.
+    """
+    if len(body) < PREFIX_BYTES:
+        raise MessageFormatError(f"{len(body)} bytes, fewer than the {PREFIX_BYTES} before a message")
+    n_bytes = int.from_bytes(body[1:PREFIX_BYTES], "big")
+    if n_bytes > len(body) - PREFIX_BYTES:
+        raise MessageFormatError(
+            f"a message of {n_bytes} bytes, of which {len(body) - PREFIX_BYTES} have come"
+        )
+    if body[0] not in (_PLAIN, _COMPRESSED):
+        raise MessageFormatError(f"the flag of compression is {body[0]}")
+    return None if body[0] == _COMPRESSED else memoryview(body)[PREFIX_BYTES : PREFIX_BYTES + n_bytes]
