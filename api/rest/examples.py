@@ -53,6 +53,7 @@ _SCORED = {
     "load": {"waiting": 0, "running": 3, "kvUtilization": 0.4, "ageSeconds": 0.04},
     "inFlight": {"requests": 3, "tokens": 0},
     "prefix": _PREFIX,
+    "predicted": None,
     "scores": [_TERM],
 }
 _DECISION = {
@@ -77,6 +78,7 @@ _ORIGIN = {
     "objective": "",
     "priority": 0,
     "fairnessId": "",
+    "slo": None,
 }
 _AUDITED = {
     "verdict": "evicted",

@@ -175,7 +175,7 @@ async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, br
             await expect(view.page.locator(".strips > li")).to_have_count(1)
             lead = await view.text("#prompt-lead")
     assert "Its token ids are not known (no_tokenizer), so only endpoints without events are matched" in lead
-    assert "a can reuse most of it, 128 tokens" in lead
+    assert "a can reuse most of it, 96 tokens" in lead
 
 
 async def test_page_shows_that_kvatlas_is_gone_and_recovers_with_it(tmp_path: Path, browser: Browser) -> None:

@@ -81,12 +81,12 @@ async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) ->
     )
     busy = next(each for each in decision["endpoints"] if each["name"] == requests["r/0"].endpoint)
     assert (busy["inFlight"], busy["load"], busy["trust"]) == ({"requests": 1, "tokens": 100}, None, "dark")
-    assert [term["raw"] for term in busy["scores"]] == [1.0, 200.0]
+    assert [term["raw"] for term in busy["scores"]] == [1.0, 104.0], "the prompts are alike"
     assert decision["counterfactual"] is None, "the other is worse in both terms"
     assert (nothing[0], unknown[0]) == (1, 1)
     assert "no decision on request unknown is kept" in unknown[2]
     assert table[0] == 0
-    assert f"100 tokens -> {requests['r/0'].endpoint}" in table[1]
+    assert f"100 tokens, 0 of them cached there -> {requests['r/0'].endpoint}" in table[1]
     assert "tie: chance decided between a, b" in table[1]
     assert json.loads(as_json[1])["requestId"] == "r2"
     assert "kvatlas_decisions_kept 3.0" in metrics

@@ -247,9 +247,9 @@ async def test_objective_may_name_several_pools_or_select_them_by_labels(double:
     double.put(POOLS, "mine", labelled)
     async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
         priorities = priorities_of(found)
-        await until(lambda: priorities.keys() == {"several", "every", "gold", "both"})
+        await until(lambda: set(priorities) == {"several", "every", "gold", "both"})
         double.put(POOLS, "mine", labelled | {"metadata": {"labels": {"tier": "silver"}}})
-        await until(lambda: priorities.keys() == {"several", "every", "silver", "both"})
+        await until(lambda: set(priorities) == {"several", "every", "silver", "both"})
 
 
 @pytest.mark.parametrize(

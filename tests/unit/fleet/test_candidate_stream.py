@@ -1,6 +1,7 @@
 """What requests see of a fleet is what was recorded before its state became columns.
 
-`tests/golden/candidates` was written at e24e649, by `lines` of each case, one file per case.
+`tests/golden/candidates` was written at e24e649, by `lines` of each case, one file per case, and again when endpoints without
+events or metrics got a block size: without that size every line was the same.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def value_at(path: str, *flags: str) -> object:
         pytest.param("--metrics-cert-dir=/c", "server.metrics_tls.cert_file", "/c/tls.crt", id="metrics_tls"),
         pytest.param(
             '--total-queued-requests-metric="a{b=c}"', "metrics_scrape.engines",
-            {"flags": EngineConfig(**{name: getattr(VLLM, name) for name in VLLM.__struct_fields__} | {"waiting": "a{b=c}"})},
+            {"flags": replace(VLLM, waiting="a{b=c}")},
             id="series_in_quotes",
         ),
         pytest.param("--lora-info-metric=x", "metrics_scrape.engine", "flags", id="engine_of_the_series"),

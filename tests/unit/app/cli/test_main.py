@@ -92,7 +92,7 @@ def test_check_names_settings_without_effect() -> None:
     status, stdout, stderr = run("config", "check", FOLDER / "precise.yaml")
 
     assert (status, stderr) == (0, "")
-    assert "plugin token-producer has no effect: kvatlas tokenizes by itself; see model.tokenizer\n" in stdout
+    assert "plugin single-profile-handler has no effect: kvatlas runs one profile\n" in stdout
     assert stdout.splitlines()[-1].endswith("precise.yaml: good, 0 endpoints, 3 tiers, 4 scorers")
 
 

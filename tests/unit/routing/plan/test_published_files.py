@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from kvatlas.configs.errors import ConfigError
-from kvatlas.routing.plan.known_types import known_types
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
 from kvatlas.routing.plan.reference import NOT_HERE
@@ -23,20 +22,6 @@ FILES = {path.name[:3]: path for path in sorted(FOLDER.glob("*.yaml"))}
 VERDICTS = dict(re.findall(r"^\| (\d{3}) \| (\w+)", (FOLDER / "README.md").read_text(), re.MULTILINE))
 REFUSED = sorted(number for number, verdict in VERDICTS.items() if verdict == "invalid")
 """Files that the reference refuses, at the commit in the README."""
-
-COMING = {
-    "burst-prefix-cache-producer",
-    "dcgm-data-source",
-    "dcgm-extractor",
-    "mm-embeddings-cache-producer",
-    "mm-embeddings-cache-scorer",
-    "multicluster-file-discovery",
-    "multicluster-kv-cache-utilization-scorer",
-    "multicluster-metrics-data-source",
-    "multicluster-metrics-extractor",
-    "multicluster-queue-scorer",
-}
-"""Types of the reference in these files that kvatlas does not have yet."""
 
 OLDER = {
     "117": "prefix-cache-scorer with an index of its own, as in configs/tiered-v0.4.yaml",
@@ -84,7 +69,6 @@ def apart(number: str) -> bool:
 
 ACCEPTED = sorted(set(FILES) - set(REFUSED))
 APART = [number for number in ACCEPTED if apart(number)]
-WAITING = [number for number in ACCEPTED if not apart(number) and types_of(number) & COMING]
 
 
 def problems(number: str) -> str:
@@ -101,7 +85,7 @@ def test_every_file_has_a_verdict() -> None:
     assert (len(ACCEPTED), len(REFUSED), len(APART)) == (62, 21, 11)
 
 
-@pytest.mark.parametrize("number", sorted(set(ACCEPTED) - set(APART) - set(WAITING)))
+@pytest.mark.parametrize("number", sorted(set(ACCEPTED) - set(APART)))
 def test_file_that_the_reference_accepts_loads(number: str) -> None:
     assert problems(number) == ""
 
@@ -110,17 +94,6 @@ def test_file_that_the_reference_accepts_loads(number: str) -> None:
 @pytest.mark.xfail(reason="prefill and decode on different servers", strict=True)
 def test_file_that_puts_stages_apart_loads(number: str) -> None:
     assert problems(number) == ""
-
-
-@pytest.mark.parametrize("number", WAITING)
-@pytest.mark.xfail(reason="a plugin that kvatlas does not have yet", strict=True)
-def test_file_with_a_plugin_to_come_loads(number: str) -> None:
-    assert problems(number) == ""
-
-
-def test_plugins_to_come_are_not_here() -> None:
-    assert COMING.isdisjoint(known_types()), "remove what has come"
-    assert set().union(*map(types_of, FILES)) >= COMING
 
 
 @pytest.mark.parametrize("number", sorted(set(REFUSED) - OLDER.keys()))
