@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator
 from itertools import islice
 from random import Random
 
@@ -13,6 +14,8 @@ from hostile.run import GENERATORS
 
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_generator_makes_the_same_inputs_from_a_seed(kind: str) -> None:
-    inputs = importlib.import_module(f"hostile.generators.{kind}").inputs
+    inputs: Callable[[Random], Iterator[object]] = importlib.import_module(
+        f"hostile.generators.{kind}"
+    ).inputs
     once, again, other = (list(islice(inputs(Random(seed)), 20)) for seed in (1, 1, 2))
     assert once == again != other
