@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,10 +110,13 @@ class ModelLists:
 
     async def follow(self) -> None:
         """Request the lists that are due, until cancelled."""
-        import aiohttp
-
         while not self._is_wanted():  # noqa: ASYNC110 - a configuration in force may begin to want them
             await asyncio.sleep(ROUND_S)
+        await asyncio.to_thread(
+            importlib.import_module, "aiohttp"
+        )  # takes 0.1 s, in which the event loop would be held
+        import aiohttp
+
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=MAX_CONCURRENT),
             timeout=aiohttp.ClientTimeout(TIMEOUT_S),

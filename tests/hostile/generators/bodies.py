@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from random import Random
 
-from hostile.generators import messages
+from hostile import messages
 
 PATHS = (
     "/v1/chat/completions",

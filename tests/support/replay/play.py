@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.replay.answers import DESTINATION, SCORES, answers_of
-from support.replay.messages import PLAIN_ANSWER, Sent, request, response
+from support.replay.messages import PLAIN_ANSWER, request, response
 from support.replay.recordings import Json
 from support.replay.running import Running
 from support.replay.streams import Stream
@@ -106,7 +106,7 @@ class Play:
         if destination is not None:
             names = [self._name(address) for address in destination.split(",")]
             observed["picked"] = names[0] if len(names) == 1 else names
-        scores = _scores(answers) or await self._decided(received, sent)
+        scores = _scores(answers)
         if scores is not None:
             observed["scores"] = {self._name(address): score for address, score in scores.items()}
         observed["answers"] = json.loads(self._recorded(json.dumps(answers)))
@@ -130,26 +130,6 @@ class Play:
     @staticmethod
     async def _closed(stream: Stream, how: str) -> None:
         await (stream.cancel() if how == "cancel" else stream.end())
-
-    async def _decided(
-        self, received: Sequence[pb.ProcessingResponse | str], sent: Sent
-    ) -> dict[str, float] | None:
-        """Return the totals of the kept decision, by address."""
-        given = [
-            option.header.raw_value.decode()
-            for each in received
-            if not isinstance(each, str)
-            for option in each.request_headers.response.header_mutation.set_headers
-            if option.header.key == "x-request-id"
-        ]
-        body = await self.picker.get(f"/v1/decisions/{sent.headers.get('x-request-id', *given[:1])}")
-        if not body:
-            return None
-        return {
-            each["address"]: each["total"]
-            for each in json.loads(body)["endpoints"]
-            if each["filteredBy"] is None
-        }
 
     async def _counters(self) -> dict[str, float]:
         text = (await self.picker.get("/metrics")).decode()
