@@ -22,6 +22,7 @@ _STREAM_TEXTS = {
     "lost": "Batches that no replay returned.",
     "implausible": "Batches with a number that no publisher comes to so soon, dropped.",
     "disowned": "Live batches that the publisher's own history does not have, dropped.",
+    "lying_stamps": "Replays whose time stamps contradicted the live batches' again within a minute; stamps are no evidence since.",
     "restarts": "Restarts of the publisher.",
     "replays": "Replay requests.",
     "replay_failures": "Replay requests without response.",

@@ -34,6 +34,13 @@ TREE_MEDIUM = MediumName("CPU_PINNED")
 """The host tier of SGLang, which keeps one tree of pages over GPU and host; its events say so by nothing else."""
 
 
+def second_event(batch: LazyBatch | tuple[Event, ...]) -> Event | None:
+    """Return the second event, None if there is none or it is unreadable."""
+    if isinstance(batch, LazyBatch):
+        return batch.event(1) if batch.n_sent > 1 else None
+    return batch[1] if len(batch) > 1 else None
+
+
 class RankLedger(RankState):
     """State of one publisher (an endpoint's data-parallel rank), changed by its events."""
 
@@ -41,9 +48,7 @@ class RankLedger(RankState):
 
     def apply(self, event: Event) -> None:
         """Apply one event, the only one of its batch. Cost: O(its blocks), amortised."""
-        self._is_first = True
-        for _ in self._steps_of(event):
-            pass
+        self.apply_batch((event,))
 
     def apply_batch(self, batch: Iterable[Event]) -> None:
         """Apply events in order. Cost: O(blocks)."""
@@ -56,8 +61,9 @@ class RankLedger(RankState):
         The index is consistent after each step. Steps that are left out leave the events applied in part.
         """
         if not isinstance(batch, LazyBatch):
-            for position, event in enumerate(batch):
-                self._is_first = position == 0
+            events = tuple(batch)
+            for position, event in enumerate(events):
+                self._batch_begun = events if position == 0 else None
                 yield from self._steps_of(event)
             return
         for position in range(batch.n_applied, batch.n_sent):
@@ -69,7 +75,7 @@ class RankLedger(RankState):
 
     def _apply_at(self, batch: LazyBatch, position: int) -> Generator[int, None, Event | None]:
         """Decode and apply one event of a batch; return it, None if it is unreadable."""
-        self._is_first = position == 0
+        self._batch_begun = batch if position == 0 else None
         n_before = batch.n_decoded_bytes
         event = batch.event(position)
         yield (batch.n_decoded_bytes - n_before) // BYTES_PER_COST
@@ -128,16 +134,22 @@ class RankLedger(RankState):
         """Return whether the event tells again what the rank holds (`kv_cache_report_mode=full`), and adds no copy.
 
         A report is the first event of its batch: the same prompt computed twice at once is stored twice in one batch. One or
-        two blocks may really be there twice, and with several groups longer runs too.
+        two blocks may really be there twice, and with several groups longer runs too. So may a whole prompt, as with prompt
+        log probabilities; hence the first report counts as one only if the next event continues it, which a real copy
+        would have contained.
         """
-        if not self._is_first or tier != FASTEST or event.parent is not None or len(self._groups) != 1:
+        if self._batch_begun is None or tier != FASTEST or event.parent is not None or len(self._groups) != 1:
             return False
         if len(event.hashes) < LEAST_REPORTED or self._blocks.holders is None:
             return False
         known = map(self.hashes.get, event.hashes)
-        return self._blocks.holders.has_all(
+        if not self._blocks.holders.has_all(
             Place(tier, event.group), (each.key if each else None for each in known)
-        )
+        ):
+            return False
+        after = second_event(self._batch_begun)
+        self._reports |= isinstance(after, BlockStored) and after.parent == event.hashes[-1]
+        return self._reports
 
     def _take_in(self, hashes: Sequence[EngineHash], claim: Claim, run: list[BlockKey]) -> None:
         """Add the keys of known hashes to `run`, in a token-less event those of their chunks, and let others wait."""

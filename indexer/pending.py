@@ -18,6 +18,10 @@ MAX_PENDING_HASHES = 65_536
 """Hashes kept per publisher; beyond that the oldest are dropped."""
 
 
+MAX_COPIES = 65_536
+"""Copies of a hash that a snapshot may name: engines have one for each running request with the block, and each is stored."""
+
+
 class Claim(NamedTuple):
     """Copies of a hash at a place; `tail`: the hash stands for its whole offload chunk."""
 
@@ -41,10 +45,12 @@ class PendingColumns(Saved, frozen=True):
     kinds: tuple[Claim, ...]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for wrong columns, unknown claims, and rows without copies."""
+        """Raise ValueError for wrong columns, unknown claims, and rows without copies or with too many."""
         check_columns(hashes=(self.hashes, "Q"), claims=(self.claims, "I"), copies=(self.copies, "Q"))
         if max(self.claims, default=-1) >= len(self.kinds) or 0 in self.copies:
             raise ValueError(f"pending copies name a claim beyond the {len(self.kinds)} given, or are 0")
+        if max(self.copies, default=0) > MAX_COPIES:
+            raise ValueError(f"pending copies of a hash are {max(self.copies)}, want at most {MAX_COPIES}")
 
 
 class Pending:
@@ -70,7 +76,7 @@ class Pending:
         if claim not in claims:
             claims[claim] = 0
             self._in_tier[claim.place.tier].add(key)
-        claims[claim] += 1
+        claims[claim] = min(claims[claim] + 1, MAX_COPIES)
         if len(self._claims) <= MAX_PENDING_HASHES:
             return 0
         self._forget(*self._claims.popitem(last=False))

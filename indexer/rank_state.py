@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..events.model import EngineHash
+from ..events.lazy_batch import LazyBatch
+from ..events.model import EngineHash, Event
 from .chunks import Chunks
 from .counters import LedgerCounters
 from .foreign import ForeignChunks
@@ -70,8 +71,10 @@ class RankState:
         self._pending = Pending()
         self._tells_extra_keys: bool = False
         self._one_tree: bool = False
-        self._is_first = True
-        """Whether the event being applied is the first of its batch."""
+        self._reports: bool = False
+        """Whether requests of this engine have asked for reports of what is held."""
+        self._batch_begun: LazyBatch | tuple[Event, ...] | None = None
+        """The batch whose first event is being applied, None at its other events."""
         self._dropped = 0
         self.lookahead = 0
         self._assumable: int | None = None
@@ -88,7 +91,7 @@ class RankState:
         self._chunks.clear()
         self._foreign.clear()
         self._pending.clear()
-        self._tells_extra_keys = self._one_tree = False
+        self._tells_extra_keys = self._one_tree = self._reports = False
         self.lookahead = 0
 
     # -- knowledge without events ----------------------------------------------------------------------------------
@@ -199,13 +202,16 @@ class RankState:
         """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         size = self._blocks.size
         block_size = size.certain or size.assumed
-        told_size = size.expected if block_size is None and len(self.hashes) else None
+        told_size = (
+            size.expected if block_size is None and (len(self.hashes) or self.hashes.n_parked) else None
+        )
         return SavedLedger(
             block_size=block_size,
             told_size=told_size,
             tells_extra_keys=self._tells_extra_keys,
             lookahead=self.lookahead,
             one_tree=self._one_tree,
+            reports=self._reports,
             groups=dict(self._groups),
             sources=self.sources.dump(now=now),
             hashes=self.hashes.dump(),
@@ -225,14 +231,13 @@ class RankState:
         elif saved.block_size is not None and saved.block_size != self._blocks.size.assumed:
             self._blocks.settle(saved.block_size)
         self._tells_extra_keys, self._one_tree = saved.tells_extra_keys, saved.one_tree
-        self.lookahead = saved.lookahead
+        self.lookahead, self._reports = saved.lookahead, saved.reports
         self._groups.update(saved.groups)
         self.hashes.load(saved.hashes)
         self._chunks.load(saved.chunks)
         self._foreign.load(saved.foreign)
         self._pending.load(saved.pending)
-        for engine_hash in self._pending.hashes:
-            self.hashes.table.expect(EngineHash(engine_hash))
+        self._expect_pending()
         if saved.holders:
             self._blocks.known.load(saved.holders)
 
@@ -262,6 +267,12 @@ class RankState:
         self.hashes.clear()
         self._chunks.clear()
         self._foreign.clear()
+        self._expect_pending()
+
+    def _expect_pending(self) -> None:
+        """Expect the hashes whose copies wait for their key."""
+        for engine_hash in self._pending.hashes:
+            self.hashes.table.expect(EngineHash(engine_hash))
 
     def _changed(self) -> None:
         """Invalidate the layout and the routes of the native core."""

@@ -1,7 +1,8 @@
 """What requests see of a fleet is what was recorded before its state became columns.
 
 `tests/golden/candidates` was written at e24e649, by `lines` of each case, one file per case, and again when endpoints without
-events or metrics got a block size: without that size every line was the same.
+events or metrics got a block size: without that size every line was the same. Written again when blocks of slower tiers began
+to count before the first event of the fastest one: without that every line was the same.
 """
 
 from __future__ import annotations

@@ -136,6 +136,17 @@ def test_blocks_read_by_a_told_size_go_when_it_was_wrong(
     assert held(atlas) == (2 * BLOCK, {"gpu": 2, "cpu": 0, "disk": 0})
 
 
+def test_copies_that_wait_are_adopted_after_the_told_size_was_wrong(atlas: Atlas, core: IndexCore) -> None:
+    told(atlas, OTHER)
+    waiting = tuple(EngineHash(each) for each in (3, 4))
+    tell(atlas, core, BlockStored(waiting, None, array("I"), 0, MediumName("CPU")))
+    tell(atlas, core, store(1))
+    tell(atlas, core, BlockStored((EngineHash(2),), EngineHash(1), TOKENS[BLOCK : 2 * BLOCK], BLOCK))
+    tell(atlas, core, BlockStored(waiting, EngineHash(2), TOKENS[2 * BLOCK : 4 * BLOCK], BLOCK))
+
+    assert atlas.ledger("e", 0).residencies(TierId(1)) == 2
+
+
 def test_shared_tier_is_there_for_an_endpoint_before_its_first_event(atlas: Atlas, core: IndexCore) -> None:
     atlas.add("other")
     tell(atlas, core, store(base=100), store(3, medium="FS", base=100), endpoint="other")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+
+import pytest
+
 from kvatlas.events.model import EngineHash
 from kvatlas.indexer.holders import Place
-from kvatlas.indexer.pending import Claim, Pending
+from kvatlas.indexer.pending import MAX_COPIES, Claim, Pending, PendingColumns
 from kvatlas.indexer.tiers import TierId
 
 HASH = EngineHash(7)
@@ -40,3 +44,9 @@ def test_hash_is_forgotten_with_its_last_claim() -> None:
     assert claims.remove(HASH, GPU)
     assert (len(claims), claims.pop(HASH)) == (0, {})
     assert not claims.remove(HASH, GPU)
+
+
+@pytest.mark.parametrize("copies", [0, MAX_COPIES + 1])
+def test_no_snapshot_names_copies_that_no_engine_has(copies: int) -> None:
+    with pytest.raises(ValueError, match="pending copies"):
+        PendingColumns(array("Q", [7]), array("I", [0]), array("Q", [copies]), (Claim(GPU, False),))

@@ -356,6 +356,17 @@ def test_chain_of_a_loaded_hash_ends_at_the_start_of_its_prompt(core: IndexCore)
     assert len(second.ledger("a", 0).hashes.table.chain(EngineHash(7), 2)) == 1
 
 
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_blocks_that_wait_at_a_told_block_size_are_saved_with_it(core: IndexCore) -> None:
+    first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
+    first.ledger("a", 0).use_block_size(BLOCK)
+    first.apply("a", 0, core.decode_batch(payload([stored(0, 2, 2, medium="CPU")])))
+    load(saved(first, ENDPOINTS), second)
+    second.ledger("a", 0).use_block_size(BLOCK)
+    assert second.dump("a", 0, now=0) == first.dump("a", 0, now=0)
+    assert len(second.dump("a", 0, now=0).hashes.parked) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [SavedAtlas, SavedNativeAtlas, AtlasOfAnotherCore, SavedRoutedAtlas])
 def test_loaded_books_go_on_as_those_that_were_saved(machine: type[SavedAtlas]) -> None:
