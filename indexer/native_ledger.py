@@ -203,6 +203,7 @@ class NativeLedger(RankLedger):
             is_fastest=tier == FASTEST,
             is_only_group=len(self._groups) == 1,
             is_shared=spec.shared,
+            has_lookahead=self.lookahead > 0,
             sends_extras=self._tells_extra_keys,
             takes_removals=not self._chunks.has_tails(place),
             chunk=1 if self._one_tree else self._chunks.size(tier) or 0,

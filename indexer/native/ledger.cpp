@@ -242,7 +242,7 @@ bool Ledger::may_learn(const Event& event, const Route& route, bool& learns) con
     const bool is_dense = event.block_size != 0 && event.n_tokens == event.n_hashes * uint64_t{event.block_size};
     if (event.n_hashes == 0 || !is_dense) return route.is_fastest || event.block_size <= block_size_;
     if (event.has_extras && !route.sends_extras) return false;
-    if (event.block_size != block_size_) return false;
+    if (event.block_size != block_size_ || (route.is_fastest && route.has_lookahead)) return false;
     learns = route.is_fastest || event.has_extras || !route.sends_extras;
     return true;
 }
