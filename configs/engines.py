@@ -69,6 +69,9 @@ class EngineSeries:
         attributes: attribute of endpoints and its series, for series that only plugins read.
         lora_loaded: series with a sample of 1 for each loaded LoRA adapter, which the labels `adapter_name` and `level` (gpu
             or cpu) name.
+        offload_info: series whose labels `cpu_num_chunks` and `cpu_blocks_per_chunk` describe the memory of one rank behind
+            its fastest tier.
+        drafts: counters that exist only if a drafter proposes tokens.
     """
 
     waiting: tuple[Selector, ...]
@@ -84,6 +87,8 @@ class EngineSeries:
     lora_info: tuple[Selector, ...] = ()
     attributes: tuple[tuple[str, Selector], ...] = ()
     lora_loaded: tuple[Selector, ...] = ()
+    offload_info: tuple[Selector, ...] = ()
+    drafts: tuple[Selector, ...] = ()
 
     @property
     def load(self) -> tuple[Selector, ...]:
@@ -93,7 +98,8 @@ class EngineSeries:
     @property
     def names(self) -> list[str]:
         """Return the names of all series that are read."""
-        facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
+        sizes = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload_info)
+        facts = (*sizes, *self.offload, *self.drafts, self.process_start)
         more = (selector for _, selector in self.attributes)
         return sorted(
             {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded, *more)}
@@ -114,6 +120,8 @@ ENGINES: Mapping[str, EngineSeries] = {
         offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
         lora_info=_all("vllm:lora_requests_info"),
         lora_loaded=_all("vllm:lora_adapter_loaded"),
+        offload_info=_all("vllm:kv_offload_config_info"),
+        drafts=_all("vllm:spec_decode_num_drafts_total"),
     ),
     "sglang": EngineSeries(
         waiting=_all("sglang:num_queue_reqs"),

@@ -81,6 +81,7 @@ class Audited:
         tier: first tier that gave less than expected; None if each gave at least that.
         expected: tier -> tokens expected from it.
         reused: tier, or `BEYOND` -> tokens reused.
+        held: tier -> tokens of the prompt that it was believed to hold without a gap.
     """
 
     endpoint: str
@@ -88,6 +89,7 @@ class Audited:
     tier: str | None
     expected: Mapping[str, int]
     reused: Mapping[str, int]
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def error_tokens(self) -> int:
@@ -124,7 +126,9 @@ def judge(
     verdict = _verdict(decision, prefix, prompt_tokens, cached_tokens, n_ranks, concerned)
     if verdict in (Verdict.GOOD, Verdict.TOKENIZER):
         failed_in = None
-    return Audited(decision.best.name, verdict, failed_in, expected, reused)
+    blocks = zip(prefix.tiers, prefix.held.tier_blocks, strict=True)
+    held = {tier: n_blocks * prefix.block_size for tier, n_blocks in blocks}
+    return Audited(decision.best.name, verdict, failed_in, expected, reused, held)
 
 
 def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from .audit import Audited, Verdict
 
 LABEL = "kvatlas.io/drops-last-block"
-"""Label of an endpoint that says so (`true` or `false`); without it, answers tell."""
+"""Label of an endpoint that says so (`true` or `false`); without it, its metrics make a guess, and answers tell."""
 
 ENOUGH = 4
 """Answers in a row, all wrong by exactly a block and none right, after which the rule changes."""
@@ -30,6 +30,12 @@ class DroppedBlock:
         self.n_blocks = int(said == "true")
         """Blocks dropped: 0 or 1."""
         self._n_in_a_row = 0
+        self._is_learned = False
+
+    def expect(self, *, drafts: bool) -> None:
+        """Guess from the engine's metrics whether a drafter runs; the label and answers outweigh it."""
+        if not self._is_said and not self._is_learned:
+            self.n_blocks = int(drafts)
 
     @property
     def meaning(self) -> str:
@@ -55,5 +61,5 @@ class DroppedBlock:
             self._n_in_a_row = 0
         if self._n_in_a_row < ENOUGH:
             return False
-        self.n_blocks, self._n_in_a_row = 1 - self.n_blocks, 0
+        self.n_blocks, self._n_in_a_row, self._is_learned = 1 - self.n_blocks, 0, True
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..configs.approximate import ApproximateConfig
@@ -12,6 +12,7 @@ from .audit import Audited
 from .drafters import LABEL, DroppedBlock
 from .instance import Instance
 from .rank import Rank
+from .silent_resets import SilentResets
 
 
 @dataclass(slots=True)
@@ -31,8 +32,12 @@ class Endpoint:
     """Tokens per block, as reported by the engine's metrics."""
     gpu_blocks: int | None = None
     """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
+    slow_blocks: int | None = None
+    """Blocks per rank behind the fastest tier, as reported by the engine's metrics."""
     offloads: bool = False
     """Whether the engine's metrics have shown blocks moving to slower memory."""
+    resets: SilentResets = field(default_factory=SilentResets)
+    """Evidence that it emptied a slower tier without an event."""
     drafter: DroppedBlock = field(init=False)
     """Whether it computes the last matched block of a prompt again."""
     address: str | None = field(init=False)
@@ -53,16 +58,23 @@ class Endpoint:
             self.use_drafter()
         self.labels = labels
 
-    def learn_of_drafter(self, found: Audited) -> bool:
-        """Learn from an audited answer; return whether predictions follow another rule from now on."""
+    def learn(self, found: Audited) -> Iterator[str]:
+        """Learn from an audited answer how the engine reuses blocks; yield what changed, for people.
+
+        Endpoints with several ranks show no emptied tier, since it is unknown which rank ran the request.
+        """
         ledger = self.ranks[0].ledger if self.ranks else None
         layout, block_size = (ledger.layout(), ledger.block_size) if ledger else (None, None)
-        if layout is None or block_size is None:
-            return False
-        if not self.drafter.learn(found, block_size=block_size, chunk_blocks=layout.slow_chunk):
-            return False
-        self.use_drafter()
-        return True
+        if ledger is None or layout is None or block_size is None:
+            return
+        if self.drafter.learn(found, block_size=block_size, chunk_blocks=layout.slow_chunk):
+            self.use_drafter()
+            yield self.drafter.meaning
+        if len(self.ranks) == 1:
+            tiers = ledger.tiers_by_events()
+            for name in self.resets.learn(found, tuple(tiers), unit_tokens=block_size * layout.slow_chunk):
+                ledger.emptied(tiers[name])
+                yield f"has emptied its tier {name} without an event, as its answers show"
 
     def use_drafter(self) -> None:
         """Have all ranks drop as many blocks as `drafter` says."""

@@ -274,8 +274,8 @@ class Fleet:
         endpoint = self._endpoints.get(found.endpoint)
         if endpoint is not None:
             self._bounds.learn(endpoint, found)
-            if endpoint.learn_of_drafter(found):
-                log.info("%s %s", found.endpoint, endpoint.drafter.meaning)
+            for news in endpoint.learn(found):
+                log.warning("%s %s", found.endpoint, news)
 
     # -- load and facts -------------------------------------------------------------------------------------------
 
@@ -295,12 +295,13 @@ class Fleet:
             return
         if facts.process_start_s is not None:  # first: the other facts belong to the new process
             self._note_start(endpoint, facts.process_start_s)
-        if facts.block_size is not None:
-            endpoint.told_block_size = facts.block_size
-        if facts.gpu_blocks_per_engine is not None:
-            endpoint.gpu_blocks = facts.gpu_blocks_per_engine
-            self._bounds.follow(endpoint)
+        endpoint.told_block_size = facts.block_size or endpoint.told_block_size
+        endpoint.gpu_blocks = facts.gpu_blocks_per_engine or endpoint.gpu_blocks
+        endpoint.slow_blocks = facts.slow_blocks or endpoint.slow_blocks
+        self._bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
+        endpoint.drafter.expect(drafts=facts.drafts)
+        endpoint.use_drafter()
         if facts.block_size is not None:  # after a restart, which forgets the old one
             endpoint.use_block_size(facts.block_size, self.settings.approximate)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from ..indexer.atlas import Atlas
-from ..indexer.holders import FASTEST, MAX_TIER_BLOCKS
+from ..indexer.holders import FASTEST, MAX_TIER_BLOCKS, NEXT
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.tiers import TierId, TierSource
 from .audit import Audited, tier_reuse
@@ -103,4 +103,6 @@ class TierBounds:
             return self._settings.approximate.capacity(endpoint.gpu_blocks, endpoint.told_block_size)
         if tier == FASTEST and endpoint.gpu_blocks is not None:
             return endpoint.gpu_blocks
+        if tier == NEXT and endpoint.slow_blocks is not None and not self._atlas.tiers.specs[tier].shared:
+            return endpoint.slow_blocks
         return rank.auto_bound(tier)

@@ -289,6 +289,17 @@ class RankLedger(RankState):
         self._blocks.remove(place, keys)
         return len(keys)
 
+    def emptied(self, tier: TierId) -> None:
+        """Handle a slower tier that its engine emptied without an event, some time ago.
+
+        Blocks that the fastest tier has stay: they were probably stored since. Cost: O(blocks of the fastest tier).
+        """
+        if self._blocks.holders is not None:
+            self._blocks.holders.keep_copies(tier)
+        self._chunks.clear(tier)
+        for _ in self._pending.drop(tier):
+            pass
+
     def _clear(self, tier: TierId) -> Steps:
         if self._blocks.holders is not None:
             self._blocks.holders.clear(tier)

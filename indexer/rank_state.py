@@ -158,8 +158,20 @@ class RankState:
         if self._layout is None and self._blocks.holders is not None:
             chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
             layout = self._blocks.holders.layout(self._groups, chunks)
-            self._layout = replace(layout, dropped=self._dropped, one_tree=self._one_tree)
+            dropped = 0 if self.lookahead else self._dropped  # hashes with a lookahead are for drafters
+            self._layout = replace(layout, dropped=dropped, one_tree=self._one_tree)
         return self._layout
+
+    def tiers_by_events(self) -> dict[str, TierId]:
+        """Return the slower tiers of this server alone whose blocks are known from its events, by name."""
+        tiers = zip(
+            self._tiers.names, map(TierId, range(len(self._tiers.names))), self._tiers.specs, strict=False
+        )
+        return {
+            name: tier
+            for name, tier, spec in tiers
+            if tier != FASTEST and not spec.shared and self.sources.of(tier) is TierSource.EVENTS
+        }
 
     def drop_last(self, n_blocks: int) -> None:
         """Set the blocks at the end of a match that the engine computes again, as drafters need it."""

@@ -30,6 +30,8 @@ class EngineFacts:
         num_gpu_blocks: GPU blocks of all ranks together.
         process_start_s: start of the process, wall-clock seconds; vLLM omits it with several ranks.
         offloads: whether blocks have moved to or from slower memory.
+        slow_blocks: blocks that one rank's memory behind its fastest tier has.
+        drafts: whether a drafter proposes tokens.
     """
 
     n_engines: int
@@ -37,6 +39,8 @@ class EngineFacts:
     num_gpu_blocks: int | None = None
     process_start_s: float | None = None
     offloads: bool = False
+    slow_blocks: int | None = None
+    drafts: bool = False
 
     @property
     def gpu_blocks_per_engine(self) -> int | None:
@@ -201,7 +205,15 @@ class ReportReader:
             offloads=any(
                 each.value > 0 for name in series.offload for each in self._samples(exposition, name)
             ),
+            slow_blocks=self._slow_blocks(exposition, series),
+            drafts=any(self._samples(exposition, name) for name in series.drafts),
         )
+
+    def _slow_blocks(self, exposition: Exposition, series: EngineSeries) -> int | None:
+        samples = [each for name in series.offload_info for each in self._samples(exposition, name)]
+        labels = [sample.labels() for sample in samples]
+        n_chunks, chunk = _largest(labels, "cpu_num_chunks"), _largest(labels, "cpu_blocks_per_chunk")
+        return None if n_chunks is None or chunk is None else min(n_chunks * chunk, MAX_GAUGE)
 
     def _cache(self, exposition: Exposition, series: EngineSeries) -> tuple[int | None, int | None]:
         """Return block size and number of blocks from the labels of the cache description."""

@@ -63,7 +63,8 @@ class AuditedEndpoint:
         return self.rank.observed(tier)
 
     def publish(self, batch: Batch) -> None:
-        self.rank.apply(batch, live=True)
+        for _ in self.rank.apply(batch, live=True) or ():
+            pass
         self.fleet.tick(now=0.0)
 
     def expect(self, prefix: Prefix) -> Decision:

@@ -51,3 +51,18 @@ def test_a_label_decides_for_good(said: str, n_blocks: int) -> None:
     drafter = DroppedBlock({LABEL: said})
     assert not any(taught(drafter, *[(64, 48), (48, 64)] * ENOUGH))
     assert drafter.n_blocks == n_blocks
+
+
+def test_metrics_make_a_guess_that_answers_outweigh() -> None:
+    drafter = DroppedBlock({})
+    drafter.expect(drafts=True)
+    assert drafter.n_blocks == 1
+    taught(drafter, *[(48, 64)] * ENOUGH)
+    drafter.expect(drafts=True)
+    assert drafter.n_blocks == 0
+
+
+def test_label_outweighs_metrics() -> None:
+    drafter = DroppedBlock({LABEL: "false"})
+    drafter.expect(drafts=True)
+    assert drafter.n_blocks == 0

@@ -311,3 +311,12 @@ def test_adapters_follow_the_lines_and_where_there_were_none_come_with_the_facts
         seen.append(None if adapters is None else "".join(adapters.active))
 
     assert seen == ["a", "a", "b", None, None, "b"]
+
+
+def test_memory_behind_the_gpu_and_drafters_are_facts() -> None:
+    labels = 'cpu_blocks_per_chunk="2",cpu_num_chunks="40",engine="0"'
+    more = f'vllm:kv_offload_config_info{{{labels},tier="0:primary"}} 1.0\nvllm:kv_offload_config_info{{engine="0",tier="1:fs"}} 1.0\n'
+    facts = vllm_reader().read(body(more=more + "vllm:spec_decode_num_drafts_total 0.0"), now=0.0).facts
+    assert (facts.slow_blocks, facts.drafts) == (80, True)
+    facts = vllm_reader().read(body(), now=0.0).facts
+    assert (facts.slow_blocks, facts.drafts) == (None, False)

@@ -124,9 +124,11 @@ def test_names_are_all_that_is_read_of_the_engine() -> None:
         "vllm:external_prefix_cache_hits_total",
         "vllm:gpu_cache_usage_perc",
         "vllm:kv_cache_usage_perc",
+        "vllm:kv_offload_config_info",
         "vllm:kv_offload_total_bytes_total",
         "vllm:lora_adapter_loaded",
         "vllm:lora_requests_info",
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
+        "vllm:spec_decode_num_drafts_total",
     ]
