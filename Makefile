@@ -28,7 +28,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: compatibility hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -135,6 +135,9 @@ schema: $(INSTALLED) ## configs/schema.json from the configuration's types
 
 compatibility: $(INSTALLED) ## docs/reference-compatibility.md from the code
 	cd tests && ../$(BIN)/python -m support.compatibility
+
+engines: $(INSTALLED) ## docs/engines.md from recordings of engines
+	cd tests && ../$(BIN)/python -m support.engine_page
 
 proto: $(INSTALLED) ## Python code and types from the .proto files
 	@$(BIN)/python -m venv --clear $(PROTO_VENV)

@@ -30,11 +30,12 @@ class DroppedBlock:
         self.n_blocks = int(said == "true")
         """Blocks dropped: 0 or 1."""
         self._n_in_a_row = 0
-        self._is_learned = False
+        self.is_learned = False
+        """Whether answers have changed what the metrics say."""
 
     def expect(self, *, drafts: bool) -> None:
         """Guess from the engine's metrics whether a drafter runs; the label and answers outweigh it."""
-        if not self._is_said and not self._is_learned:
+        if not self._is_said and not self.is_learned:
             self.n_blocks = int(drafts)
 
     @property
@@ -61,5 +62,5 @@ class DroppedBlock:
             self._n_in_a_row = 0
         if self._n_in_a_row < ENOUGH:
             return False
-        self.n_blocks, self._n_in_a_row, self._is_learned = 1 - self.n_blocks, 0, True
+        self.n_blocks, self._n_in_a_row, self.is_learned = 1 - self.n_blocks, 0, True
         return True

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...configs.schema import EventsConfig
 from ...events.stream import Trust
+from ...fleet.drafters import LABEL
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.rank import Rank
@@ -165,6 +166,12 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
         if costly:
             shown = ", ".join(f"{reason} {count}" for reason, count in costly.items())
             yield Finding(State.WARN, f"{name}: blocks that no key could be found for: {shown}", DARK_ADVICE)
+        if endpoint.drafter.is_learned:
+            yield Finding(
+                State.WARN,
+                f"{name}: {endpoint.drafter.meaning}, its answers show, and neither events nor metrics do",
+                f"label {LABEL} of the endpoint: {str(bool(endpoint.drafter.n_blocks)).lower()!r}",
+            )
         if not reasons and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
     if deployment.fleet is not None:
@@ -192,9 +199,15 @@ def _lives(deployment: Deployment) -> Iterator[Finding]:
     for _, endpoint, rank in _ranks(deployment):
         if rank.subscription is None:
             continue
-        restarts = rank.subscription.stream.counters.restarts
+        restarts, lies = (counters := rank.subscription.stream.counters).restarts, counters.lying_stamps
         name = _name(endpoint, rank)
-        if restarts >= MANY_RESTARTS:
+        if lies:
+            yield Finding(
+                State.WARN,
+                f"{name}: {lies} of its replays have other time stamps than its live batches; they are no evidence any more",
+                "have the publisher replay the bytes that it published; a restart is then seen by its process start time alone",
+            )
+        elif restarts >= MANY_RESTARTS:
             yield Finding(
                 State.WARN,
                 f"{name}: began {restarts} new lives",

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 from kvatlas.api.doctor.checks import CHECKS
+from kvatlas.fleet.audit import Audited, Verdict
+from kvatlas.fleet.endpoint import Endpoint
 from support.engine_metrics import metrics_of
 from support.fleets import NOWHERE, make_endpoint
 from support.local_process import LocalProcess, local_process, removed_block, stored_prompt, until_held
@@ -212,6 +214,37 @@ async def test_publisher_is_reported_when_it_restarts_again_and_again() -> None:
             process.app.fleet.reset("a")
         found = await process.until_state("publishers-steady", "warn")
     assert found["evidence"] == ["a: began 5 new lives"]
+
+
+def endpoint_of(process: LocalProcess) -> Endpoint:
+    endpoint = process.app.fleet.get("a")
+    assert endpoint is not None
+    return endpoint
+
+
+async def test_publisher_is_reported_when_its_replays_contradict_it() -> None:
+    async with player() as engine, local_process(make_endpoint("a", events=engine.events)) as process:
+        await until_held(process, engine)
+        rank = endpoint_of(process).ranks[0]
+        assert rank.subscription is not None
+        rank.subscription.stream.counters.lying_stamps = 2
+        checks = await process.checks()
+    assert checks["publishers-steady"]["state"] == "warn"
+    assert checks["publishers-steady"]["evidence"] == [
+        "a: 2 of its replays have other time stamps than its live batches; they are no evidence any more"
+    ]
+
+
+async def test_key_is_named_when_answers_show_another_rule_than_metrics() -> None:
+    async with player() as engine, local_process(make_endpoint("a", events=engine.events)) as process:
+        await until_held(process, engine)
+        size = endpoint_of(process).ranks[0].ledger.block_size
+        assert size is not None
+        answer = Audited("a", Verdict.UNKNOWN, None, {"gpu": 4 * size}, {"gpu": 3 * size})
+        for _ in range(4):
+            process.app.fleet.audited(answer, now=0.0)
+        found = await process.until_state("events-understood", "warn")
+    assert "label kvatlas.io/drops-last-block of the endpoint: 'true'" in str(found)
 
 
 async def test_load_is_reported_when_it_is_unknown_or_seldom_read() -> None:

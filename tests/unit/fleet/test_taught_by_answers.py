@@ -25,7 +25,7 @@ CASES = [
 RESET_AFTER = 33
 """Request of `r1_reset` after which the engine emptied its CPU tier without an event."""
 
-WRONG = {"e2_eagle_drop": ENOUGH, "e3_eagle_offload": ENOUGH, "r1_reset": 3, "s5_page1": 1}
+WRONG = {"e2_eagle_drop": ENOUGH, "e3_eagle_offload": ENOUGH, "r1_reset": 3}
 """Case -> most wrong predictions: until a rule is learned, and what nothing tells."""
 
 TIERS = [

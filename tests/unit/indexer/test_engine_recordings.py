@@ -8,15 +8,13 @@ from typing import cast
 import pytest
 
 from kvatlas.indexer.factory import REFERENCE, IndexCore, index_core
+from support.engine_page import DROPPING
 from support.engine_recordings import SGLANG, VLLM, Replay
 
 CASES = [case for engine in (VLLM, SGLANG) for case in sorted(engine.iterdir()) if case.is_dir()]
 
-UNKNOWABLE = {"r1_reset": 9, "s5_page1": 1}
-"""Case -> requests that no event tells: resets without one, and a load-back of fewer tokens than its threshold."""
-
-DROPPING = {"e2_eagle_drop", "e3_eagle_offload"}
-"""Cases whose drafter computes the last matched block again."""
+UNKNOWABLE = {"r1_reset": 9}
+"""Case -> requests that no event tells: resets without one."""
 
 
 @pytest.fixture(params=[REFERENCE, index_core()], ids=lambda core: core.name)
