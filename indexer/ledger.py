@@ -116,10 +116,11 @@ class RankLedger(RankState):
                 yield BLOCK_COST * len(learned)
         if tier != FASTEST:
             yield from self._learn_chunks(tier, event)
+        tail = tier != FASTEST and not event.tokens and not self._one_tree
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):
             n_before = len(run)
-            self._take_in(hashes, Claim(place, tail=tier != FASTEST and not event.tokens), run)
+            self._take_in(hashes, Claim(place, tail=tail), run)
             yield BLOCK_COST * len(hashes) + len(run) - n_before
             if len(run) > MAX_HASHES:  # chunks: the order of blocks within the event no longer matters
                 self._store(place, run)

@@ -256,9 +256,9 @@ UNRECORDED: tuple[dict[str, object], ...] = (
 
 def seeds() -> Iterator[tuple[str, bytes]]:
     """Name and payload of everything recorded, of this and of former engine versions, and of what is not recorded."""
-    for recording in sorted(GOLDEN.glob("*/*_zmq.jsonl")):
+    for recording in sorted((*GOLDEN.glob("*/*_zmq.jsonl"), *GOLDEN.glob("*/*/zmq.jsonl"))):
         for number, frame in enumerate(read_frames(recording)):
-            yield f"{recording.stem}-{number}", frame.parts[2]
+            yield f"{recording.parent.name}-{recording.stem}-{number}", frame.parts[2]
     stores = [{"type": "BlockStored", **fields} for fields in UNRECORDED]
     yield (
         "unrecorded",

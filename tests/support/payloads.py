@@ -38,6 +38,7 @@ def _fields(event: Event) -> dict[str, object]:
                 "group_idx": event.group,
                 "kv_cache_spec_kind": event.kind,
                 "kv_cache_spec_sliding_window": event.window,
+                **_newer(event),
             }
         case BlockRemoved():
             return {
@@ -48,6 +49,17 @@ def _fields(event: Event) -> dict[str, object]:
             }
         case _:
             return {"type": "AllBlocksCleared"}
+
+
+def _newer(event: BlockStored) -> dict[str, object]:
+    """Return the fields of vLLM 0.33 and SGLang, if they are set; the first four are at their places in arrays."""
+    fields: dict[str, object] = {}
+    if event.lookahead is not None:
+        tokens = [*event.tokens, *event.lookahead]
+        ends = range(event.block_size, len(event.tokens) + 1, event.block_size)
+        rows = [tokens[end : end + event.n_lookahead] for end in ends]
+        fields = {"locality": None, "ownership": None, "session_id": None, "lookahead_token_ids": rows}
+    return fields if event.salt is None else fields | {"cache_salt": event.salt}
 
 
 def _extras(blocks: tuple[tuple[ExtraKey, ...] | None, ...] | None) -> object:

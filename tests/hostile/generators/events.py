@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 KINDS = ("full_attention", "sliding_window", "mamba", "odd", None)
-MEDIA = ("GPU", "gpu", "CPU", "FS", "DISK", "NVME", None)
+MEDIA = ("GPU", "gpu", "CPU", "CPU_PINNED", "FS", "DISK", "NVME", None)
 BLOCK = 4
 MAX_EVENTS = 3000
 """Events per message, so that a few hundred messages are tried in seconds."""
@@ -191,6 +191,40 @@ def pairs(world: World, n: int) -> list[Event]:
     return [["BlockStored", world.fresh(n), None, tokens, BLOCK]]
 
 
+def lookaheads(world: World, n: int) -> list[Event]:
+    """Blocks whose hashes cover the tokens after them; some of another prompt, or too many."""
+    length, hashes = world.rng.choice((1, 1, 2, 100)), world.fresh(n)
+    tokens = [world.rng.randrange(9)] * (BLOCK * n)
+    rows = [tokens[:1] * length for _ in hashes]
+    if world.rng.random() < 0.2:
+        rows[0] = [7] * length
+    return [world.stored(hashes, None, token_ids=tokens, lookahead_token_ids=rows)]
+
+
+def salts(world: World, n: int) -> list[Event]:
+    """Prompts with a salt beside their extra keys, and fields that only people read."""
+    odd: tuple[object, ...] = ("a", "a", "\0", "", None, 3, "s" * 300)
+    more: dict[str, object] = {"locality": "REMOTE", "ownership": "kvcr", "session_id": world.rng.choice(odd)}
+    return [
+        world.stored(
+            world.fresh(2),
+            None,
+            lora_name=world.rng.choice((None, "l")),
+            **more,
+            cache_salt=world.rng.choice(odd),
+        )
+        for _ in range(n)
+    ]
+
+
+def reports(world: World, n: int) -> list[Event]:
+    """What is held, told again, and sometimes continued."""
+    hashes = world.fresh(n + 3)
+    held = world.stored(hashes, None, token_ids=[5] * (BLOCK * len(hashes)))
+    after = world.stored(world.fresh(1), hashes[-1])
+    return [held, after] if world.rng.random() < 0.5 else [held, held, after]
+
+
 def unknown(world: World, n: int) -> list[Event]:
     """Events of kinds that nobody knows."""
     tags: tuple[object, ...] = ("BlockMoved", "", 7, b"x", "Ä", [], None)
@@ -223,5 +257,5 @@ def _row(place: dict[str, object]) -> list[object]:
 
 MOTIFS: tuple[Callable[[World, int], list[Any]], ...] = (
     chain, tails, many_tails, waiting, orphans, adopted, removals, removed_one_by_one, clears, media, windows, adapters,
-    lora_ids, foreign, extras, pairs, unknown, rubbish, wrapped, repeated,
+    lora_ids, foreign, extras, pairs, unknown, rubbish, wrapped, repeated, lookaheads, salts, reports,
 )  # fmt: skip
