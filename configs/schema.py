@@ -232,8 +232,10 @@ class TierConfig(Section, frozen=True):
 
 DEFAULT_TIERS = (
     TierConfig(name="gpu", media=("GPU",)),
-    TierConfig(name="cpu", media=("CPU", "CPU_PINNED")),
-    TierConfig(name="storage", media=("STORAGE", "FS", "OBJ", "DISK", "EXTERNAL", "SHARED_STORAGE")),
+    TierConfig(name="cpu", media=("CPU", "CPU_PINNED", "CPU_TIER1", "LMCACHE-L1")),
+    TierConfig(
+        name="storage", media=("STORAGE", "FS", "OBJ", "DISK", "EXTERNAL", "SHARED_STORAGE", "CPU_TIER2")
+    ),
 )
 
 

@@ -15,4 +15,8 @@ class LedgerCounters:
     ignored_tiers: int = 0
     pending_dropped: int = 0
     foreign_orphans: int = 0
+    unkeyed: int = 0
+    """Blocks told by hashes that no key can be made of: standard ones of an adapter, of another seed or without block size."""
+    other_tenants: int = 0
+    """Events of another tenant than the publisher's."""
     evicted: int = 0

@@ -203,7 +203,7 @@ class NativeLedger(RankLedger):
             is_fastest=tier == FASTEST,
             is_shared=spec.shared,
             sends_extras=self._tells_extra_keys,
-            takes_removals=not self._chunks.has_tails(place),
+            takes_removals=not self._chunks.has_tails(place) and tier not in self._foreign.tiers,
             chunk=self._chunks.size(tier) or 0,
             is_chunk_given=bool(spec.chunk_blocks),
             copies=copies,
