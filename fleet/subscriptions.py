@@ -76,6 +76,7 @@ class Subscriptions:
             raise ValueError(f"endpoint {name!r} has rank {number} already")
         self._atlas.add_rank(name, number)
         ledger = self._atlas.ledger(name, number)
+        ledger.tenant = endpoint.instance.tenant
         if saved is not None:
             ledger.load(saved.books, now=time.monotonic())
         rank = Rank(

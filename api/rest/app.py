@@ -113,7 +113,11 @@ def rest_app(
     questions = queries.questions | scores.questions
     tokens = Tokens(live.in_force.server.auth)
     networks = [parse_network(text) for text in live.in_force.rest.register_allow]
-    app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
+    app.include_router(
+        registration_routes(
+            picker.fleet, instances, allowed=networks, model_names=model_names, metrics=metrics
+        )
+    )
     app.include_router(standard_routes(queries))
     app.include_router(score_routes(scores))
     app.include_router(decision_routes(answers))
