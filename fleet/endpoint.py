@@ -31,6 +31,8 @@ class Endpoint:
     """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
     offloads: bool = False
     """Whether the engine's metrics have shown blocks moving to slower memory."""
+    prefill_tokens_per_s: float | None = None
+    """Uncached prompt tokens that one rank computes per second, as its engine publishes it; None if it does not."""
     address: str | None = field(init=False)
     """`HOST:PORT` that serves requests, None if it takes none. Written once here, since every decision reads it."""
     host: str | None = field(init=False)
