@@ -201,7 +201,14 @@ class PublisherStream(Generic[ItemT]):
             self._order.release(self._order.next_seq or 0, ts)
 
     def live(
-        self, seq: int, item: ItemT, *, ts: float, latest: float = inf, size_bytes: int = 0
+        self,
+        seq: int,
+        item: ItemT,
+        *,
+        ts: float,
+        latest: float = inf,
+        size_bytes: int = 0,
+        begins: bool = False,
     ) -> list[Action[ItemT]]:
         """Handle a batch from the live socket.
 
@@ -213,16 +220,19 @@ class PublisherStream(Generic[ItemT]):
             ts: the publisher's own time stamp, 0 if unknown.
             latest: newest time stamp that can be true.
             size_bytes: payload size.
+            begins: whether a publisher says with it that it has started (SGLang); believed of batch 0 alone.
         """
         if self.follows(seq, ts, latest=latest):
             return [Apply(Seq(seq), item)]
         self._has_received = True
         if not self._connected and self._order.next_seq is not None:
-            return [*self.connected(), *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes)]
+            actions = self.connected()
+            again = self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes, begins=begins)
+            return [*actions, *again]
         self._connected = True
         self._order.latest = latest
         verdict = self._order.judge(seq, ts, strict=self._can_replay)
-        if verdict is Verdict.NEW_LIFE:
+        if verdict is Verdict.NEW_LIFE or (begins and seq == 0 and verdict is Verdict.DOUBTFUL):
             return [
                 *self.restarted(f"sequence went back to {seq}"),
                 *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes),

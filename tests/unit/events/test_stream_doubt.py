@@ -127,3 +127,31 @@ def test_reply_that_was_cut_off_leaves_partial_trust_and_goes_on() -> None:
     live(stream, shell, 21)
     assert shell.items == [0, 1, 2, 3, 4, 10, 20, 21]
     assert (stream.trust, stream.awaits_replay, stream.counters.replay_cuts) == (Trust.PARTIAL, False, 1)
+
+
+def long_joined() -> tuple[PublisherStream[int], Shell]:
+    """Return a stream without replay that no longer keeps the time stamp of batch 0."""
+    stream, shell = make_stream(can_replay=False)
+    shell.take(stream.connected())
+    for seq in range(1100):
+        shell.take(stream.live(seq, seq, ts=float(seq + 1)))
+    return stream, shell
+
+
+@pytest.mark.parametrize("ts", [0.0, 0.5], ids=["no_time", "earlier"])
+def test_first_batch_with_a_start_mark_is_a_new_life(ts: float) -> None:
+    stream, shell = long_joined()
+    shell.take(stream.live(0, 0, ts=ts, latest=NOW, begins=True))
+    assert (len(shell.resets), stream.last_seq) == (1, 0)
+
+
+def test_duplicate_of_the_first_batch_is_no_new_life_in_spite_of_its_mark() -> None:
+    stream, shell = joined()
+    shell.take(stream.live(0, 0, ts=1.0, latest=NOW, begins=True))
+    assert (shell.resets, stream.last_seq) == ([], 2)
+
+
+def test_a_start_mark_is_believed_of_batch_0_alone() -> None:
+    stream, shell = long_joined()
+    shell.take(stream.live(5, 5, ts=0.0, latest=NOW, begins=True))
+    assert shell.resets == []
