@@ -80,7 +80,11 @@ class ForeignChunks:
         if (event.parent is not None and parent is None) or len(event.tokens) > MAX_HASHES * block_size:
             return None
         self.tiers.add(tier)
-        root = BlockKey(parent[-1]) if parent else root_key(lora=event.lora_name, salt=None, seed=self._seed)
+        root = (
+            BlockKey(parent[-1])
+            if parent
+            else root_key(lora=event.lora_name, salt=_salt(event), seed=self._seed)
+        )
         keys = self._make_keys(event.tokens, block_size, seed=self._seed, parent=root)
         n_blocks = event.block_size // block_size
         for number, engine_hash in enumerate(event.hashes):
@@ -91,6 +95,10 @@ class ForeignChunks:
         while len(self._chunks) > MAX_CHUNKS or self._n_keys > MAX_KEYS:
             self._drop(next(iter(self._chunks)))
         return [BlockKey(key) for key in keys]
+
+    def get(self, engine_hash: EngineHash, tier: TierId) -> array[int] | None:
+        """Return the keys of a chunk in a tier, None if it is unknown."""
+        return self._chunks.get((tier, hash_key(engine_hash)))
 
     def forget(self, engine_hash: EngineHash, tier: TierId) -> list[BlockKey] | None:
         """Drop a chunk removed from a tier and return its keys; None if it is unknown."""
@@ -126,3 +134,9 @@ class ForeignChunks:
         self._chunks.clear()
         self.tiers.clear()
         self._n_keys = 0
+
+
+def _salt(event: BlockStored) -> str | None:
+    """Return the cache salt of the event's prompt, None if it was not sent or there is none."""
+    first = (event.extra_keys[0] if event.extra_keys else None) or ()
+    return next((extra for extra in first if isinstance(extra, str)), None)

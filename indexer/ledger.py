@@ -98,7 +98,7 @@ class RankLedger(RankState):
         place = Place(tier, event.group)
         if event.space is not HashSpace.OWN:
             yield from self._stored_by_others(event, place)
-        elif tier != FASTEST and ForeignChunks.matches(event, self._blocks.size.certain):
+        elif tier != FASTEST and ForeignChunks.matches(event, self.block_size):
             self._stored_foreign(event, place)
         else:
             yield from self._stored_own(event, place)
@@ -170,7 +170,7 @@ class RankLedger(RankState):
         return True
 
     def _stored_foreign(self, event: BlockStored, place: Place) -> None:
-        size = self._blocks.size.certain
+        size = self.block_size
         assert size is not None, "a foreign chunk is recognised only beside a block size"  # noqa: S101
         is_first = place.tier not in self._foreign.tiers
         keys = self._foreign.learn(event, place.tier, size)
@@ -222,6 +222,15 @@ class RankLedger(RankState):
         size = self.block_size
         self.counters.block_size_mismatches += size is not None and block_size not in (0, size)
         return size is not None and block_size in (0, size)
+
+    def used(self, hashes: Iterable[EngineHash]) -> None:
+        """Renew the recency of a cache library's chunks, in every tier that has them."""
+        if self._blocks.holders is None:
+            return
+        for engine_hash in hashes:
+            for tier in self._foreign.tiers:
+                if (keys := self._foreign.get(engine_hash, tier)) is not None:
+                    self._blocks.holders.touch(keys)
 
     def _adopt(self, engine_hash: EngineHash) -> Steps:
         """Store the copies that were pending for the hash."""
