@@ -226,9 +226,9 @@ class PublisherStream(Generic[ItemT]):
             return [Apply(Seq(seq), item)]
         self._has_received = True
         if not self._connected and self._order.next_seq is not None:
-            actions = self.connected()
-            again = self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes, begins=begins)
-            return [*actions, *again]
+            joined = self.connected()
+            more = self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes, begins=begins)
+            return [*joined, *more]
         self._connected = True
         self._order.latest = latest
         verdict = self._order.judge(seq, ts, strict=self._can_replay)
