@@ -21,9 +21,12 @@ def read_extra_keys(sent: object, segments: object) -> tuple[tuple[ExtraKey, ...
     extras = _extra_keys(sent)
     if segments is None:
         return extras
-    if not isinstance(segments, list) or (extras is not None and len(extras) != len(segments)):
+    if not isinstance(segments, list):
         raise WireError("bad_extra_keys", f"mm_keys is {type(segments).__name__}, want one array per block")
-    found = map(_segments, cast("list[object]", segments))
+    blocks = cast("list[object]", segments)
+    if extras is not None and len(extras) != len(blocks):
+        raise WireError("bad_extra_keys", f"mm_keys has {len(blocks)} blocks, extra_keys {len(extras)}")
+    found = map(_segments, blocks)
     return tuple(
         (*(own or ()), *more) or None for own, more in zip(extras or repeat(None), found, strict=False)
     )

@@ -174,6 +174,17 @@ class PublisherStream(Generic[ItemT]):
         actions: list[Action[ItemT]] = [Reset(reason)]
         return actions + (self._ask() if self._can_replay else [])
 
+    def resume(self, seq: int, *, newest: float) -> None:
+        """Continue with batch `seq`: the state before it came whole from elsewhere, to be applied after a reset.
+
+        Args:
+            seq: number of the next batch.
+            newest: time stamp of the state; earlier batches that still arrive are not of another life.
+        """
+        self._order.resume(seq, newest=newest)
+        self._doubt = Doubt(self._limits.max_doubtful)
+        self._replay, self._unverified, self._has_received = None, False, True
+
     def damaged(self) -> None:
         """Lower the trust: a part of an applied batch could not be used."""
         self._order.lost = True

@@ -79,12 +79,12 @@ class RankLedger(RankState):
                 yield from self._stored(event)
             case BlockRemoved():
                 yield from self._removed(event)
-            case AllBlocksCleared(medium=None):
+            case AllBlocksCleared():
+                only = None if event.medium is None else self._tiers.of(event.medium)
                 for tier, spec in enumerate(self._tiers.specs):
-                    if tier == FASTEST or spec.cleared_on_reset or event.everywhere:
+                    is_meant = tier == FASTEST or spec.cleared_on_reset or event.everywhere
+                    if is_meant if only is None else tier == only:
                         yield from self._clear(TierId(tier))
-            case AllBlocksCleared(medium=medium):
-                yield from self._clear(self._tiers.of(medium))
             case _:
                 assert_never(event)
         yield EVENT_COST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from kvatlas.events.envelope import MAX_OBJECT_KEY, ObjectKey, parse_object_key
 from kvatlas.events.errors import WireError
 from kvatlas.events.model import (
     AllBlocksCleared,
+    Batch,
     BlockRemoved,
     BlockStored,
     EngineHash,
@@ -84,8 +86,7 @@ EVENTS: dict[str, list[Event]] = {
 
 @pytest.mark.parametrize("decode", [decode_batch, index_core().decode_batch], ids=["python", "native"])
 @pytest.mark.parametrize("name", EVENTS)
-def test_events_are_read_as_their_schema_means_them(name: str, decode: object) -> None:
-    assert callable(decode)
+def test_events_are_read_as_their_schema_means_them(name: str, decode: Callable[[bytes], Batch]) -> None:
     batch = decode(SAMPLES[name])
     assert list(batch) == EVENTS[name]
     assert (batch.rejected, int(batch.timestamp)) in [((), 1795360000), ((), 1795360001)]

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -45,9 +45,7 @@ TIERS = [
 
 def recorded() -> dict[str, Any]:
     lines = [json.loads(line) for line in (GOLDEN / "lmcache-0.5.6.jsonl").read_text().splitlines()]
-    (found,) = [line["decoded"] for line in lines if "coordinator" in line["engine"]]
-    assert isinstance(found, dict)
-    return found
+    return next(cast("dict[str, Any]", line["decoded"]) for line in lines if "coordinator" in line["engine"])
 
 
 def batch(
@@ -224,7 +222,7 @@ async def test_capacity_bounds_the_memory(served: Served) -> None:
     ],
 )
 async def test_batches_of_strangers_are_counted(served: Served, change: dict[str, str], reason: str) -> None:
-    body = recorded()["batches"][:1]
+    body: list[dict[str, Any]] = recorded()["batches"][:1]
     body[0]["instance_id"] = change.get("instance_id", "mp-0")
     for each in body[0]["entries"]:
         each["key"]["model_name"] = change.get("model", "tiny")
