@@ -76,7 +76,7 @@ class LmcachePublishers:
         if restarted:
             self.counts["restarts"] += 1
             for rank in ranks:
-                await _free(rank)
+                await wait_until_free(rank)
                 rank.ledger.apply(AllBlocksCleared(medium=L1))
         if self._models and any(entry.key.model_name not in self._models for entry in batch.entries):
             self.counts["other_model"] += 1
@@ -97,7 +97,7 @@ class LmcachePublishers:
         n_applied = 0
         for event in events_of(batch):
             for rank in ranks:
-                await _free(rank)
+                await wait_until_free(rank)
                 self._apply_to(rank, event)
                 n_applied += 1
                 if n_applied % EVENTS_PER_TURN == 0:
@@ -128,7 +128,7 @@ class LmcachePublishers:
         return [rank for name in names if (each := self._fleet.get(name)) is not None for rank in each.ranks]
 
 
-async def _free(rank: Rank) -> None:
+async def wait_until_free(rank: Rank) -> None:
     """Wait until no message of the rank's engine is applied in part."""
     while rank.subscription is not None and rank.subscription.is_amid_batch:  # noqa: ASYNC110 - a few turns
         await asyncio.sleep(0)
