@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, TypeVar
 
+from .actions import Action, Apply, Reset
 from .held import Held
 from .model import Seq
-from .stream import Action, Apply, PublisherStream, Reset, Trust
+from .stream import PublisherStream, Trust
 
 ItemT = TypeVar("ItemT")
 

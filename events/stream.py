@@ -10,11 +10,11 @@ Source: vLLM ZmqEventPublisher; its ROUTER drops replies silently, so only conti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Generic, TypeVar
+from typing import Generic
 
+from .actions import Action, Apply, ItemT, RequestReplay, Reset
 from .counters import StreamCounters
 from .doubt import Doubt
 from .held import Held, HeldBatches
@@ -23,8 +23,6 @@ from .model import Seq
 from .order import BatchOrder, Verdict
 from .position import StreamPosition
 from .replay_request import ReplayRequest
-
-ItemT = TypeVar("ItemT")
 
 
 class Trust(StrEnum):
@@ -40,31 +38,6 @@ class Trust(StrEnum):
     """The connection is down; the engine may have changed since."""
     DARK = "dark"
     """No message has ever arrived."""
-
-
-@dataclass(frozen=True, slots=True)
-class Apply(Generic[ItemT]):
-    """Action: apply this batch. Every sequence number comes at most once per epoch, in order."""
-
-    seq: Seq
-    item: ItemT
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Action: forget everything learned from this publisher, because it started a new life."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestReplay:
-    """Action: request every batch from `start` on, then report replies, their end, and the passing of time."""
-
-    start: Seq
-
-
-Action = Apply[ItemT] | Reset | RequestReplay
 
 
 class PublisherStream(Generic[ItemT]):
@@ -175,12 +148,7 @@ class PublisherStream(Generic[ItemT]):
         return actions + (self._ask() if self._can_replay else [])
 
     def resume(self, seq: int, *, newest: float) -> None:
-        """Continue with batch `seq`: the state before it came whole from elsewhere, to be applied after a reset.
-
-        Args:
-            seq: number of the next batch.
-            newest: time stamp of the state; earlier batches that still arrive are not of another life.
-        """
+        """Continue with batch `seq`: the state before it came whole from elsewhere, with the time stamp `newest`."""
         self._order.resume(seq, newest=newest)
         self._doubt = Doubt(self._limits.max_doubtful)
         self._replay, self._unverified, self._has_received = None, False, True

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .actions import Action, Apply, RequestReplay, Reset
 from .backlog import Backlog
 from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
 from .inbox import Inbox, OpenInbox
@@ -21,7 +22,7 @@ from .position import StreamPosition
 from .replay import ReplayServer
 from .runs import Run
 from .sink import EventSink
-from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
+from .stream import PublisherStream, Trust
 from .tasks import spawn
 from .turns import Turns
 from .wire import decode_batch

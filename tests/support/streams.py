@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvatlas.events.actions import Action, Apply, RequestReplay, Reset
 from kvatlas.events.limits import StreamLimits
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset
+from kvatlas.events.stream import PublisherStream
 
 LIMITS = StreamLimits(max_held=50, max_held_bytes=1000, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)
 

@@ -15,10 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+from kvatlas.events.actions import Action, Apply, RequestReplay, Reset
 from kvatlas.events.errors import WireError
 from kvatlas.events.limits import StreamLimits
 from kvatlas.events.position import StreamPosition
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
+from kvatlas.events.stream import PublisherStream, Trust
 from kvatlas.events.wire import WireBatch, decode_batch
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kvatlas.events.actions import Action, Apply, Reset
 from kvatlas.events.limits import StreamLimits
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event, MediumName
-from kvatlas.events.stream import Action, Apply, PublisherStream, Reset, Trust
+from kvatlas.events.stream import PublisherStream, Trust
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvatlas.events.actions import Action, Apply, RequestReplay, Reset
 from kvatlas.events.recovery import Recovery, RecoveryLimits, Snapshot
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
+from kvatlas.events.stream import PublisherStream, Trust
 
 Change = tuple[str, int]
 """("store" or "remove", block)."""

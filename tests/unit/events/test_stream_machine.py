@@ -6,9 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvatlas.events.actions import Action, Apply, RequestReplay, Reset
 from kvatlas.events.limits import StreamLimits
 from kvatlas.events.position import StreamPosition
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
+from kvatlas.events.stream import PublisherStream, Trust
 
 Batch = tuple[int, int]
 """(life, sequence number): unique, so that a batch applied twice is noticed."""
