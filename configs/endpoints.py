@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .address import HostPort, ZmqAddress
 from .schema import EventsConfig, StaticEndpoint
@@ -36,6 +36,7 @@ class EndpointAddresses:
         ranks: one entry per data-parallel rank, in order.
         connects_to_us: whether its publishers connect to a local socket (`events.mode: bind`), identified by topic.
         node: host of the machine that it runs on, IPv6 in brackets; None if it is unknown.
+        asks_engine: whether the event addresses are guesses, so that those which the engine itself names are better.
     """
 
     serving: HostPort | None
@@ -43,6 +44,7 @@ class EndpointAddresses:
     ranks: tuple[RankAddresses, ...]
     connects_to_us: bool = False
     node: str | None = None
+    asks_engine: bool = field(default=False, compare=False)
 
 
 def endpoint_addresses(
@@ -67,6 +69,7 @@ def endpoint_addresses(
         else endpoint.metrics or None,
         n_ranks=endpoint.data_parallel_size,
         events=events,
+        asks_engine=endpoint.events is None and endpoint.replay is None and events.mode == "connect",
     )
 
 
@@ -79,6 +82,7 @@ def addresses_of_ranks(
     n_ranks: int,
     events: EventsConfig,
     node: str | None = None,
+    asks_engine: bool = False,
 ) -> EndpointAddresses:
     """Return the addresses of an endpoint with `n_ranks` data-parallel ranks.
 
@@ -90,6 +94,7 @@ def addresses_of_ranks(
         n_ranks: rank r adds r to the port of both sockets.
         events: with mode `bind` every rank publishes to our own address.
         node: see `EndpointAddresses`.
+        asks_engine: see `EndpointAddresses`.
     Raises:
         ValueError: a rank's port would pass 65535.
     """
@@ -102,7 +107,12 @@ def addresses_of_ranks(
         for rank in range(n_ranks)
     )
     return EndpointAddresses(
-        serving=serving, metrics=metrics, ranks=ranks, connects_to_us=events.mode == "bind", node=node
+        serving=serving,
+        metrics=metrics,
+        ranks=ranks,
+        connects_to_us=events.mode == "bind",
+        node=node,
+        asks_engine=asks_engine,
     )
 
 

@@ -11,6 +11,7 @@ from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .estimate import EstimateConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
+from .lmcache import LmcacheConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
 from .request_handler import RequestHandlerConfig
@@ -232,8 +233,10 @@ class TierConfig(Section, frozen=True):
 
 DEFAULT_TIERS = (
     TierConfig(name="gpu", media=("GPU",)),
-    TierConfig(name="cpu", media=("CPU", "CPU_PINNED")),
-    TierConfig(name="storage", media=("STORAGE", "FS", "OBJ", "DISK", "EXTERNAL", "SHARED_STORAGE")),
+    TierConfig(name="cpu", media=("CPU", "CPU_PINNED", "CPU_TIER1", "LMCACHE-L1")),
+    TierConfig(
+        name="storage", media=("STORAGE", "FS", "OBJ", "DISK", "EXTERNAL", "SHARED_STORAGE", "CPU_TIER2")
+    ),
 )
 
 
@@ -325,6 +328,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Model servers."""
     events: EventsConfig = EventsConfig()
     """KV events."""
+    lmcache: LmcacheConfig = LmcacheConfig()
+    """LMCache's servers as publishers."""
     tiers: Annotated[tuple[TierConfig, ...], Meta(min_length=1, max_length=8)] = DEFAULT_TIERS
     """Storage tiers, fastest first."""
     approximate: ApproximateConfig = ApproximateConfig()

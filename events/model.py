@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import NewType, Protocol
 
 Seq = NewType("Seq", int)
@@ -20,6 +21,17 @@ DEFAULT_MEDIUM = MediumName("GPU")
 
 FULL_ATTENTION_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 """Cache kinds whose blocks a prefix needs from block 0 on; other kinds need a window or a state."""
+
+
+class HashSpace(Enum):
+    """The meaning of the hashes of an event."""
+
+    OWN = "own"
+    """The publisher's own: opaque, learned from its events with tokens."""
+    STANDARD = "standard"
+    """Standard sequence hashes, XXH3-64 with seed 0: they are block keys, and anybody can compute them."""
+    FLEET = "fleet"
+    """Hashes of the engines that fill a common store: known from the events of any of these engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,8 @@ class BlockStored:
         salt: cache salt of the prompt, if the engine sends it beside the extra keys (SGLang); else None.
         lookahead: tokens after the last block that are part of its hash (vLLM 0.33 with a drafter), as many as after every
             block; None if the engine's hashes cover blocks alone.
+        space: meaning of `hashes`.
+        tenant: tenant that the event names, None if it names none.
     """
 
     hashes: tuple[EngineHash, ...]
@@ -77,20 +91,34 @@ class BlockStored:
     def n_lookahead(self) -> int:
         """Tokens after each block that are part of its hash."""
         return len(self.lookahead) if self.lookahead is not None else 0
+    space: HashSpace = HashSpace.OWN
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
-    """Blocks of which one physical copy each left one tier of one publisher."""
+    """Blocks of which one physical copy each left one tier of one publisher; `space` and `tenant` as in `BlockStored`."""
 
     hashes: tuple[EngineHash, ...]
     medium: MediumName = DEFAULT_MEDIUM
     group: int = 0
+    space: HashSpace = HashSpace.OWN
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AllBlocksCleared:
-    """A reset of the engine's prefix cache, which says nothing about slower tiers."""
+    """A reset of the engine's prefix cache, which says nothing about slower tiers unless it names them.
+
+    Attributes:
+        medium: the only tier that was emptied, by its medium; None for the fastest one, or for all if `everywhere`.
+        everywhere: whether it is about slower tiers too.
+        tenant: as in `BlockStored`.
+    """
+
+    medium: MediumName | None = None
+    everywhere: bool = False
+    tenant: str | None = None
 
 
 Event = BlockStored | BlockRemoved | AllBlocksCleared

@@ -151,6 +151,12 @@ class PublisherStream(Generic[ItemT]):
         actions: list[Action[ItemT]] = [Reset(reason)]
         return actions + (self._ask() if self._can_replay else [])
 
+    def resume(self, seq: int, *, newest: float) -> None:
+        """Continue with batch `seq`: the state before it came whole from elsewhere, with the time stamp `newest`."""
+        self._order.resume(seq, newest=newest)
+        self._doubt = Doubt(self._limits.max_doubtful)
+        self._replay, self._unverified, self._has_received = None, False, True
+
     def damaged(self) -> None:
         """Lower the trust: a part of an applied batch could not be used."""
         self._order.lost = True
@@ -178,7 +184,14 @@ class PublisherStream(Generic[ItemT]):
             self._order.release(self._order.next_seq or 0, ts)
 
     def live(
-        self, seq: int, item: ItemT, *, ts: float, latest: float = inf, size_bytes: int = 0
+        self,
+        seq: int,
+        item: ItemT,
+        *,
+        ts: float,
+        latest: float = inf,
+        size_bytes: int = 0,
+        begins: bool = False,
     ) -> list[Action[ItemT]]:
         """Handle a batch from the live socket.
 
@@ -190,16 +203,19 @@ class PublisherStream(Generic[ItemT]):
             ts: the publisher's own time stamp, 0 if unknown.
             latest: newest time stamp that can be true.
             size_bytes: payload size.
+            begins: whether a publisher says with it that it has started (SGLang); believed of batch 0 alone.
         """
         if self.follows(seq, ts, latest=latest):
             return [Apply(Seq(seq), item)]
         self._has_received = True
         if not self._connected and self._order.next_seq is not None:
-            return [*self.connected(), *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes)]
+            joined = self.connected()
+            more = self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes, begins=begins)
+            return [*joined, *more]
         self._connected = True
         self._order.latest = latest
         verdict = self._order.judge(seq, ts, strict=self._can_replay)
-        if verdict is Verdict.NEW_LIFE:
+        if verdict is Verdict.NEW_LIFE or (begins and seq == 0 and verdict is Verdict.DOUBTFUL):
             return [
                 *self._restarted(f"sequence went back to {seq}"),
                 *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes),

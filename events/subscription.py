@@ -17,7 +17,7 @@ from .inbox import Inbox, OpenInbox
 from .inboxes import open_inbox
 from .limits import ReplayLimits, StreamLimits
 from .message import Unreadable, read_message
-from .model import Batch
+from .model import AllBlocksCleared, Batch
 from .position import StreamPosition
 from .replay import ReplayServer
 from .runs import Run
@@ -222,7 +222,10 @@ class Subscription:
             self._backlog.start(seq, content, live=True)
             self._work()
             return
-        actions = self.stream.live(seq, content, ts=content.timestamp, latest=latest, size_bytes=size)
+        begins = seq == 0 and isinstance(next(iter(content), None), AllBlocksCleared)
+        actions = self.stream.live(
+            seq, content, ts=content.timestamp, latest=latest, size_bytes=size, begins=begins
+        )
         self._do(actions, live=True)
 
     def run(self, inbox: Inbox) -> Run | None:

@@ -13,10 +13,13 @@ from array import array
 from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import TypeGuard, cast
+from zlib import crc32
 
 import msgspec
 
+from .envelope import is_envelope, read_envelope
 from .errors import WireError
+from .extra_keys import read_extra_keys
 from .lazy_batch import LazyBatch
 from .model import (
     DEFAULT_MEDIUM,
@@ -25,9 +28,7 @@ from .model import (
     BlockStored,
     EngineHash,
     Event,
-    ExtraKey,
     MediumName,
-    MultimodalKey,
 )
 
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
@@ -48,6 +49,8 @@ MAX_HASHES = 65_536
 
 MAX_LOOKAHEAD = 64
 """Longest accepted lookahead in tokens; engines use one, or one for each chained drafter module."""
+LEAST_MILLISECONDS = 1e11
+"""Time stamps from here on are in milliseconds: as seconds they would be of the year 5138."""
 
 MAX_NAME_LENGTH = 256
 """Longest accepted medium, adapter or kind."""
@@ -110,7 +113,7 @@ def decode_batch(payload: bytes) -> WireBatch:
     return WireBatch(
         raws,
         # a time that is not finite must not count as evidence of a restart
-        timestamp=float(timestamp) if isfinite(timestamp) else 0.0,
+        timestamp=in_seconds(float(timestamp)) if isfinite(timestamp) else 0.0,
         rank=rank if isinstance(rank, int) and rank >= 0 else None,
         size_bytes=len(payload),
     )
@@ -132,6 +135,11 @@ def decode_event(raw: bytes | msgspec.Raw) -> Event:
         return _event(_decode_bytes(raw))
     finally:
         gc.enable()
+
+
+def in_seconds(timestamp: float) -> float:
+    """Return a time stamp in seconds; stores send milliseconds, which as seconds would be far in the future."""
+    return timestamp / 1000 if timestamp >= LEAST_MILLISECONDS else timestamp
 
 
 def array_size(raw: bytes | msgspec.Raw) -> int | None:
@@ -168,6 +176,8 @@ def _event(raw: object) -> Event:
     tag: object
     if isinstance(raw, dict):
         fields = cast("dict[str, object]", raw)
+        if is_envelope(fields):
+            return read_envelope(fields, _of_kind)
         tag = fields.get("type")
         get: Callable[[str], object] = fields.get
     elif raw and isinstance(raw, list):
@@ -177,6 +187,10 @@ def _event(raw: object) -> Event:
         get = dict(zip(names, values[1:], strict=False)).get
     else:
         raise WireError("not_an_event", f"event is {type(raw).__name__}, want a map or a non-empty array")
+    return _of_kind(tag, get)
+
+
+def _of_kind(tag: object, get: Callable[[str], object]) -> Event:
     match tag:
         case "BlockStored":
             return _stored(get)
@@ -216,7 +230,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         block_size=block_size,
         medium=_medium(get("medium")),
         lora_name=_lora(get("lora_name"), get("lora_id")),
-        extra_keys=_extra_keys(get("extra_keys")),
+        extra_keys=read_extra_keys(get("extra_keys"), get("mm_keys")),
         group=_group(get("group_idx")),
         kind=_name(get("kv_cache_spec_kind"), "bad_kind"),
         window=window if _is_count(window) and window else None,
@@ -258,6 +272,13 @@ def _tokens(value: object) -> array[int]:
         tokens = [pair[0] if pair and isinstance(pair, list) else None for pair in tokens]
     try:
         return array("I", cast("list[int]", tokens))  # array checks each item
+    except TypeError:
+        # TensorRT-LLM sends texts that name an image's content in place of its token ids; no prompt of ours has these
+        tokens = [_text_token(each) if isinstance(each, str) else each for each in tokens]
+    except OverflowError:
+        pass  # found again, and described, below
+    try:
+        return array("I", cast("list[int]", tokens))
     except (TypeError, OverflowError) as error:
         raise WireError("bad_tokens", f"token_ids holds an item that is not a token id: {error}") from None
 
@@ -297,40 +318,8 @@ def _salt(value: object) -> str | None:
     raise WireError("bad_salt", f"cache_salt is {type(value).__name__}, want a string")
 
 
-def _extra_keys(value: object) -> tuple[tuple[ExtraKey, ...] | None, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        raise WireError("bad_extra_keys", f"extra_keys is {type(value).__name__}, want an array")
-    return tuple(map(_block_extras, cast("list[object]", value)))
-
-
-def _block_extras(value: object) -> tuple[ExtraKey, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        raise WireError(
-            "bad_extra_keys", f"extra keys of a block are {type(value).__name__}, want an array or nil"
-        )
-    return tuple(map(_extra_key, cast("list[object]", value)))
-
-
-def _extra_key(value: object) -> ExtraKey:
-    match value:
-        case str():
-            return value
-        case bytes():
-            return value.hex()
-        case [str() as identifier, int() as offset] if _is_offset(offset):
-            return MultimodalKey(identifier, offset)
-        case _:
-            raise WireError(
-                "bad_extra_keys", f"extra key is {type(value).__name__}, want a string or [string, offset]"
-            )
-
-
-def _is_offset(value: int) -> bool:
-    return type(value) is int and value < 1 << 63  # block keys hold it as i64
+def _text_token(text: str) -> int:
+    return crc32(text.encode(errors="surrogatepass"))
 
 
 def _medium(value: object) -> MediumName:

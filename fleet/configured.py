@@ -22,6 +22,7 @@ from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import IndexCore, index_core
 from ..indexer.tiers import TierTable
+from .advertised.advertised import AdvertisedStreams
 from .fleet import Fleet
 from .gpus import Gpus
 from .in_flight import Siblings
@@ -78,6 +79,9 @@ class ConfiguredFleet:
         )
         """The endpoints of all sources."""
         self._gpus = Gpus(self.fleet)
+        self._advertised = AdvertisedStreams(
+            self.fleet, self._scraper, self._loads, config.metrics_scrape.tls
+        )
         self._roster = Roster(self.fleet)
         self._next: tuple[KVAtlasConfig | None, Mapping[str, Wanted]] = (None, {})
         """The configuration that was prepared last, and its endpoints."""
@@ -155,10 +159,15 @@ class ConfiguredFleet:
     async def stop(self) -> None:
         """Remove the endpoints of all sources, and close all sockets."""
         await self._gpus.stop()
+        await self._advertised.stop()
         for endpoint in list(self.fleet):
             await self.fleet.remove(endpoint.name)
         await self._scraper.stop()
         await self._subscriber.close()
+
+    def follows_load(self, name: str) -> bool:
+        """Return whether an endpoint publishes its load, so that it is scraped rarely."""
+        return name in self._advertised.streams
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of the fleet."""

@@ -40,6 +40,8 @@ class Endpoint:
     """Evidence that it emptied a slower tier without an event."""
     drafter: DroppedBlock = field(init=False)
     """Whether it computes the last matched block of a prompt again."""
+    prefill_tokens_per_s: float | None = None
+    """Uncached prompt tokens that one rank computes per second, as its engine publishes it; None if it does not."""
     address: str | None = field(init=False)
     """`HOST:PORT` that serves requests, None if it takes none. Written once here, since every decision reads it."""
     host: str | None = field(init=False)

@@ -11,6 +11,9 @@ from .errors import AlreadyRegisteredError, NotRegisteredError, TooManyRegistere
 from .fleet import Fleet
 from .instance import Instance
 
+STORES = frozenset({"mooncake"})
+"""Kinds of publishers that are stores, in lower case."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
@@ -20,7 +23,7 @@ class Registration:
         instance: instance of the rank.
         given_id: id of the instance as the client wrote it.
         addresses: rank, PUB address and replay address.
-        block_size: tokens per block according to the client; the index uses the block size in the events.
+        block_size: tokens per block according to the client; the index uses the block size in the events, if they tell one.
         engine: kind of publisher, such as `vLLM`; for display.
         lora: adapter named by the client; for display, since events name their adapter.
     """
@@ -31,6 +34,11 @@ class Registration:
     block_size: int
     engine: str | None = field(default=None, compare=False)
     lora: str | None = None
+
+    @property
+    def is_store(self) -> bool:
+        """Whether the publisher is a store that several engines fill; its events may tell no block size."""
+        return (self.engine or "").lower() in STORES
 
 
 class Registry:
@@ -80,6 +88,8 @@ class Registry:
         else:
             await self._add(registration)
         self._ranks.setdefault(name, {})[rank.rank] = registration
+        if registration.is_store:
+            self._fleet.atlas.ledger(name, rank.rank).use_block_size(registration.block_size)
         return True
 
     async def unregister(self, tenant: str, name: str, rank: int | None) -> list[Registration]:

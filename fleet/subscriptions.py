@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.bound import BoundPublisher
@@ -76,6 +76,7 @@ class Subscriptions:
             raise ValueError(f"endpoint {name!r} has rank {number} already")
         self._atlas.add_rank(name, number)
         ledger = self._atlas.ledger(name, number)
+        ledger.tenant = endpoint.instance.tenant
         if saved is not None:
             ledger.load(saved.books, now=time.monotonic())
         rank = Rank(
@@ -91,6 +92,19 @@ class Subscriptions:
         self._table.set_trust(name, number, rank.subscription.trust if rank.subscription else None)
         if rank.subscription is None:
             ledger.without_events()
+
+    def replace(self, endpoint: Endpoint, ranks: Sequence[RankAddresses]) -> None:
+        """Follow other publishers in place of all ranks of an endpoint, which start empty; `release` frees the sockets.
+
+        Raises:
+            SubscriptionError: an event address cannot be used; the ranks from that one on are missing.
+        """
+        for rank in endpoint.ranks:
+            self.leave(rank)
+            self._atlas.remove_rank(endpoint.name, rank.number)
+        endpoint.ranks.clear()
+        for addresses in ranks:
+            self.follow(endpoint, addresses, None)
 
     def leave(self, rank: Rank) -> None:
         """Unsubscribe a rank at once: queued events are dropped. `release` frees the sockets."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ..events.model import Event
+from ..events.model import EngineHash, Event
 from .errors import UnknownEndpointError
 from .factory import IndexCore
 from .holders import SavedShared, SharedHolders
@@ -16,6 +17,7 @@ from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_columns import MatchColumns
 from .match_plan import MatchPlan, PlannedRank
+from .pooled import Found
 from .prefix import MediaSpan, Prefix, TextLimits, words_of
 from .saved import SavedLedger
 from .sources import SourceChange
@@ -296,9 +298,21 @@ class Atlas:
             shared=self._shared_of(endpoint),
             on_source=changed,
             on_layout=lambda: self._layout_changed(endpoint, rank),
+            find=partial(self._find, self._spaces[endpoint]),
         )
         ledger.assume_block_size(self.assumed_block_size)
         return ledger
+
+    def _find(self, space: str, engine_hash: EngineHash) -> Found | None:
+        """Return the block that any engine of the space has told by this hash. Cost: O(ranks of the space)."""
+        for endpoint, ledgers in self._endpoints.items():
+            if self._spaces[endpoint] != space:
+                continue
+            for ledger in ledgers.values():
+                known, size = ledger.hashes.get(engine_hash), ledger.block_size
+                if known is not None and size is not None:
+                    return Found(known.key, size)
+        return None
 
     def _make_plan(self, endpoints: tuple[str, ...]) -> MatchPlan:
         self._drop_unused_indexes()

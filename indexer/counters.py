@@ -16,4 +16,8 @@ class LedgerCounters:
     pending_dropped: int = 0
     foreign_orphans: int = 0
     reported_again: int = 0
+    unkeyed: int = 0
+    """Blocks told by hashes that no key can be made of: standard ones of an adapter, of another seed or without block size."""
+    other_tenants: int = 0
+    """Events of another tenant than the publisher's."""
     evicted: int = 0

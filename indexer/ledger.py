@@ -11,13 +11,22 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from ..events.lazy_batch import LazyBatch
-from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event, MediumName
+from ..events.model import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EngineHash,
+    Event,
+    HashSpace,
+    MediumName,
+)
 from ..events.runs import Run
 from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
 from .holders import FASTEST, Place
 from .keys import BlockKey
 from .pending import Claim
+from .pooled import RETRIED
 from .rank_state import RankState
 from .steps import BLOCK_COST, BYTES_PER_COST, EVENT_COST, PIECE, Steps, pieces
 from .tiers import TierId
@@ -86,14 +95,22 @@ class RankLedger(RankState):
         return event
 
     def _steps_of(self, event: Event) -> Steps:
+        if event.tenant is not None and self.tenant is not None and event.tenant != self.tenant:
+            self.counters.other_tenants += 1
+            yield EVENT_COST
+            return
         match event:
             case BlockStored():
                 yield from self._stored(event)
             case BlockRemoved():
                 yield from self._removed(event)
             case AllBlocksCleared():
+                only = None if event.medium is None else self._tiers.of(event.medium)
                 for tier, spec in enumerate(self._tiers.specs):
-                    if tier == FASTEST or spec.cleared_on_reset or self._one_tree:
+                    is_meant = (
+                        tier == FASTEST or spec.cleared_on_reset or event.everywhere or self._one_tree
+                    )
+                    if is_meant if only is None else tier == only:
                         yield from self._clear(TierId(tier))
             case _:
                 assert_never(event)
@@ -106,9 +123,15 @@ class RankLedger(RankState):
         if not self._takes(event, tier):
             return
         place = Place(tier, event.group)
-        if tier != FASTEST and ForeignChunks.matches(event, self._blocks.size.certain):
+        if event.space is not HashSpace.OWN:
+            yield from self._stored_by_others(event, place)
+        elif tier != FASTEST and ForeignChunks.matches(event, self.block_size):
             self._stored_foreign(event, place)
-            return
+        else:
+            yield from self._stored_own(event, place)
+
+    def _stored_own(self, event: BlockStored, place: Place) -> Steps:
+        tier = place.tier
         if event.hashes and self._may_learn(event, tier):
             for learned in self.hashes.learn(event):
                 for engine_hash in learned:
@@ -204,14 +227,67 @@ class RankLedger(RankState):
         return True
 
     def _stored_foreign(self, event: BlockStored, place: Place) -> None:
-        size = self._blocks.size.certain
+        size = self.block_size
         assert size is not None, "a foreign chunk is recognised only beside a block size"  # noqa: S101
-        keys = self._foreign.learn(event, size)
+        is_first = place.tier not in self._foreign.tiers
+        keys = self._foreign.learn(event, place.tier, size)
         if keys is None:
             self.counters.foreign_orphans += 1
             return
+        if is_first:
+            self._changed()  # removals there may be of chunks from now on
         self._chunks.learn(place.tier, event.block_size // size - 1)
-        self._store(place, keys)
+        self._hold(place, keys)  # the library announces what it has again after a loss, with no second copy
+
+    # -- hashes that others define ---------------------------------------------------------------------------------
+
+    def _stored_by_others(self, event: BlockStored, place: Place) -> Steps:
+        """Hold blocks by standard hashes, or by hashes of the engines that fill a common store."""
+        if event.space is HashSpace.STANDARD:
+            if event.lora_name or not self._has_standard_keys or not self._opens_at(event.block_size):
+                self.counters.unkeyed += len(event.hashes)
+                return
+            for hashes in pieces(event.hashes):
+                self._hold(place, [BlockKey(each) for each in hashes])
+                yield BLOCK_COST * len(hashes)
+            return
+        found = [(place, each) for h in event.hashes if (each := self._pooled.add(h, place)) is not None]
+        for where, block in (*found, *self._pooled.retry()):
+            if self._opens_at(block.block_size):
+                self._hold(where, [block.key])
+            else:
+                self.counters.unkeyed += 1
+        yield BLOCK_COST * (len(event.hashes) + RETRIED)
+
+    def _removed_by_others(self, event: BlockRemoved, place: Place) -> Steps:
+        """Remove blocks by such hashes."""
+        for hashes in pieces(event.hashes):
+            keys = [
+                BlockKey(each) if event.space is HashSpace.STANDARD else self._pooled.remove(each, place)
+                for each in hashes
+            ]
+            known = [key for key in keys if key is not None]
+            self.counters.unknown_removals += len(keys) - len(known)
+            if known and self._blocks.holders is not None:
+                self._blocks.remove(place, known)
+            yield BLOCK_COST * len(hashes)
+
+    def _opens_at(self, block_size: int) -> bool:
+        """Return whether blocks of that size can be held, 0 for the known size; the first size that is told is taken."""
+        if block_size and self._blocks.size.certain is None:
+            self._blocks.settle(block_size)
+        size = self.block_size
+        self.counters.block_size_mismatches += size is not None and block_size not in (0, size)
+        return size is not None and block_size in (0, size)
+
+    def used(self, hashes: Iterable[EngineHash]) -> None:
+        """Renew the recency of a cache library's chunks, in every tier that has them."""
+        if self._blocks.holders is None:
+            return
+        for engine_hash in hashes:
+            for tier in self._foreign.tiers:
+                if (keys := self._foreign.get(engine_hash, tier)) is not None:
+                    self._blocks.holders.touch(keys)
 
     def _adopt(self, engine_hash: EngineHash) -> Steps:
         """Store the copies that were pending for the hash."""
@@ -265,17 +341,24 @@ class RankLedger(RankState):
         place = Place(self._tiers.of(event.medium), event.group)
         if not self.sources.believes_events(place.tier):
             return
+        if event.space is not HashSpace.OWN:
+            yield from self._removed_by_others(event, place)
+            return
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):
             for engine_hash in hashes:
+                if (
+                    place.tier != FASTEST
+                    and (chunk := self._foreign.forget(engine_hash, place.tier)) is not None
+                ):
+                    run += chunk
+                    yield len(chunk)
+                    continue
                 known = self.hashes.get(engine_hash)
                 if known is not None and self._chunks.has_tail(place, engine_hash):
                     yield self._remove_chunk(place, engine_hash)
                 elif known is not None:
                     run.append(known.key)
-                elif (chunk := self._foreign.forget(engine_hash)) is not None:
-                    run += chunk
-                    yield len(chunk)
                 elif not self._pending.remove(engine_hash, place):
                     self.counters.unknown_removals += 1
             yield BLOCK_COST * len(hashes)

@@ -205,7 +205,7 @@ class NativeLedger(RankLedger):
             is_shared=spec.shared,
             has_lookahead=self.lookahead > 0,
             sends_extras=self._tells_extra_keys,
-            takes_removals=not self._chunks.has_tails(place),
+            takes_removals=not self._chunks.has_tails(place) and tier not in self._foreign.tiers,
             chunk=1 if self._one_tree else self._chunks.size(tier) or 0,
             is_chunk_given=self._one_tree or bool(spec.chunk_blocks),
             copies=copies,

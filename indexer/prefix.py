@@ -111,6 +111,12 @@ class Prefix:
             tokens, block_size, seed=self._seed, parent=self._root, extras=extras, lookahead=lookahead
         )
 
+    @property
+    def plain_tokens(self) -> array[int] | None:
+        """Token ids of a prompt that is its tokens alone; None with adapter, salt or media, or if they are not known."""
+        is_plain = self._root is None and not self._media and self._limits is None
+        return self._tokens if is_plain and len(self._tokens) else None
+
     def covering_keys(self, block_size: int) -> array[int]:
         """Return `keys`, plus one key for the tokens after the last full block if there are any. Cost: as `keys`."""
         if self._limits is not None:

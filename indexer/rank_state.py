@@ -19,6 +19,7 @@ from .index import BlockIndex
 from .keys import BlockKey, PrefixKeys
 from .match import RankLayout
 from .pending import Pending
+from .pooled import FindHash, PooledHashes
 from .rank_blocks import RankBlocks
 from .saved import SavedLedger
 from .sources import SourceChange, Sources
@@ -36,9 +37,11 @@ class RankState:
         shared: holders of tiers that belong to no server.
         on_source: called when the source of a tier changes.
         on_layout: called when `layout` changes.
+        find: finds blocks that other publishers of the space have told; None: none is found.
 
     Attributes:
         lookahead: tokens after a block that belong to its key, from the events.
+        tenant: tenant of the publisher; events of other tenants are ignored. None takes all.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class RankState:
         shared: SharedHolders,
         on_source: Callable[[SourceChange], None],
         on_layout: Callable[[], None],
+        find: FindHash | None = None,
     ) -> None:
         self.counters = LedgerCounters()
+        self.tenant: str | None = None
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout
@@ -69,6 +74,8 @@ class RankState:
         self._chunks = Chunks(tiers, self.hashes, on_change=self._changed)
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
+        self._pooled = PooledHashes(find or (lambda _: None))
+        self._has_standard_keys = seed == 0
         self._tells_extra_keys: bool = False
         self._one_tree: bool = False
         self._reports: bool = False
@@ -91,6 +98,7 @@ class RankState:
         self._chunks.clear()
         self._foreign.clear()
         self._pending.clear()
+        self._pooled.clear()
         self._tells_extra_keys = self._one_tree = self._reports = False
         self.lookahead = 0
 
@@ -300,6 +308,14 @@ class RankState:
         self._blocks.store(place, keys)
         if place.tier == FASTEST:
             self._infer(keys)
+
+    def _hold(self, place: Place, keys: Sequence[BlockKey]) -> None:
+        """Hold each key once, however often it is announced."""
+        if self._tiers.specs[place.tier].shared:
+            self._store(place, keys)  # shared tiers count no copies
+            return
+        self._note(self.sources.usable_event(place.tier))
+        self._blocks.keep(place, keys)
 
     def _infer(self, keys: Sequence[BlockKey]) -> None:
         """Copy blocks of the fastest tier to the tiers for which the engine sends no events."""

@@ -69,6 +69,7 @@ class SavedLedger(Saved, frozen=True):
             *self.sources.found,
             *self.chunks.sizes,
             *(tails.place.tier for tails in self.chunks.tails),
+            *self.foreign.tiers,
             *(claim.place.tier for claim in self.pending.kinds),
             *(place.tier for place, _ in self.holders),
         }

@@ -31,7 +31,7 @@ from .tiers import MAX_UNKNOWN_TIERS, TierSource, TierTable
 
 MAGIC = b"kvatlas\n"
 
-FORMAT = 2
+FORMAT = 3
 """Version of the format; rises with every change of this layout, of a saved value, or of the block keys."""
 
 MAX_FILE_BYTES = 16 * 1024**3

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...configs.schema import EventsConfig
+from ...events.envelope import STORE_MEDIA_PREFIX
 from ...events.stream import Trust
 from ...fleet.drafters import LABEL
+from ...events.subscription import Subscription
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.rank import Rank
@@ -25,6 +27,13 @@ LAG_S = 5.0
 
 _PUBLISHER = '"enable_kv_cache_events": true, "publisher": "zmq"'
 _LONGER = 'in the engine\'s --kv-events-config: "buffer_steps": 100000'
+_FLAGS = {
+    "sglang": '--kv-events-config \'{{"publisher": "zmq", "endpoint": "{events}", "replay_endpoint": "{replay}"}}\'',
+    "trtllm-serve": "in its --config: kv_events_config: {{enable_kv_cache_events: true, publisher: zmq, endpoint: {events!r}, "
+    "replay_endpoint: {replay!r}}}",
+}
+"""What makes engines other than vLLM publish."""
+
 _REASONS_THAT_COST = ("pending_dropped", "foreign_orphans")
 
 
@@ -183,6 +192,49 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
             )
 
 
+def _form(deployment: Deployment) -> Iterator[Finding]:
+    """Find publishers whose events arrive and say something else than is configured."""
+    for fleet, endpoint, rank in _ranks(deployment):
+        subscription, name, counters = rank.subscription, _name(endpoint, rank), rank.ledger.counters
+        if subscription is None:
+            continue
+        status = fleet.scrape_status(endpoint.name)
+        if status is not None and status.engine in _FLAGS and subscription.trust is Trust.DARK:
+            yield Finding(
+                State.WARN,
+                f"{name}: is {status.engine} and sends no events",
+                _flags(status.engine, subscription),
+            )
+        if counters.other_tenants:
+            tenant = endpoint.instance.tenant
+            yield Finding(
+                State.WARN,
+                f"{name}: {counters.other_tenants} events of other tenants than {tenant!r} ignored",
+                "register the publisher once for each tenant: `tenant_id` of POST /register",
+            )
+        if counters.unkeyed:
+            yield Finding(
+                State.WARN,
+                f"{name}: {counters.unkeyed} blocks told by hashes that are no keys here",
+                "`index.hashSeed: 0`; `block_size` of POST /register, or `kv_events_block_size` of the store; tokens in events of adapters",
+            )
+        yield Finding(State.OK, f"{name}: events fit the configuration")
+    if deployment.fleet is not None:
+        for medium in deployment.fleet.atlas.tiers.unknown_media:
+            if medium.startswith((STORE_MEDIA_PREFIX, "LMCACHE-L2-")):
+                yield Finding(
+                    State.WARN,
+                    f"a store that all servers use tells of medium {medium}, which is in no tier",
+                    f"tiers: - {{name: store, media: [{medium}], scope: shared}}",
+                )
+
+
+def _flags(engine: str, subscription: Subscription) -> str:
+    """Return what makes an engine publish where we listen."""
+    replay = _own(subscription.replay) if subscription.replay else ""
+    return _FLAGS[engine].format(events=_own(subscription.events), replay=replay)
+
+
 def _topics(deployment: Deployment) -> Iterator[Finding]:
     unrouted = deployment.counts.by("reason", "kvatlas_messages_unrouted_total")
     for reason, count in unrouted.items():
@@ -273,6 +325,12 @@ CHECKS = (
         "Is every event understood?",
         "blocks in such events are not in the index",
         _understood,
+    ),
+    Check(
+        "events-fit",
+        "Are the events in the form that the configuration expects?",
+        "such events are ignored, or their blocks earn no credit",
+        _form,
     ),
     Check(
         "topics-known",

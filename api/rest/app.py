@@ -17,6 +17,9 @@ from starlette.types import ASGIApp
 from ...configs.listeners import AuthConfig
 from ...configs.networks import parse_network
 from ...configs.schema import KVAtlasConfig
+from ...fleet.families import StateCollector
+from ...fleet.fleet import Fleet
+from ...fleet.lmcache.publishers import LmcachePublishers
 from ...fleet.registered import Registry
 from ...routing.observers.observers import Observers
 from ...routing.picker import Picker
@@ -36,6 +39,7 @@ from .hosts import HostNames
 from .index import index_routes
 from .limits import BodyReception, CallLimit
 from .live import live_routes
+from .lmcache import lmcache_routes
 from .metrics import RestMetrics
 from .models import ErrorOut
 from .open_calls import OpenCalls
@@ -113,8 +117,13 @@ def rest_app(
     questions = queries.questions | scores.questions
     tokens = Tokens(live.in_force.server.auth)
     networks = [parse_network(text) for text in live.in_force.rest.register_allow]
-    app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
+    app.include_router(
+        registration_routes(
+            picker.fleet, instances, allowed=networks, model_names=model_names, metrics=metrics
+        )
+    )
     app.include_router(standard_routes(queries))
+    app.include_router(lmcache_routes(_lmcache(picker.fleet, live.in_force, model_names, registry)))
     app.include_router(score_routes(scores))
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
@@ -133,6 +142,17 @@ def rest_app(
     app.include_router(reference_routes(app.openapi))
     door = QuestionDoor(app, questions=questions, reader=picker.reader, metrics=metrics)
     return _guarded(door, live.in_force, tokens, metrics, reviews)
+
+
+def _lmcache(
+    fleet: Fleet, config: KVAtlasConfig, model_names: frozenset[str], registry: CollectorRegistry
+) -> LmcachePublishers | None:
+    """Return what takes batches of LMCache's servers, None if that is off."""
+    if not config.lmcache.accept_events:
+        return None
+    publishers = LmcachePublishers(fleet, config.lmcache.instances, model_names)
+    registry.register(StateCollector(publishers.families))
+    return publishers
 
 
 def _guarded(

@@ -234,6 +234,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         body={"instance_id": "node-1", "tenant_id": "acme"},
     ),
     ("get", "/workers"): Example([_WORKER]),
+    ("post", "/events"): Example({"applied": 1, "duplicates": 0, "stale": 0}),
     ("post", "/query"): Example(_MATCH, body={"model": "qwen3", "token_ids": [9707, 11, 1879, 0]}),
     ("post", "/query_by_hash"): Example(
         _MATCH, body={"block_size": 16, "seq_hashes": [8773583392624668237, 14571380008329203442]}

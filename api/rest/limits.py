@@ -84,7 +84,7 @@ class BodyReception:
         """Return the body, None if the client is gone."""
         limit = self._config.max_body_bytes
         setting = "rest.maxBodyBytes of "
-        if scope["path"] not in QUESTIONS and limit > SHORT_BODY_BYTES:
+        if scope["path"] not in (*QUESTIONS, "/events") and limit > SHORT_BODY_BYTES:
             limit, setting = SHORT_BODY_BYTES, ""
         pieces: list[bytes] = []
         self._uploads[upload] = None

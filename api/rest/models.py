@@ -8,6 +8,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     Strict,
@@ -36,6 +37,8 @@ def _unicode(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_unicode)]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+MaybeName = Annotated[Name | None, BeforeValidator(lambda given: given if given != "" else None)]
+"""A name; an empty one means none, as the standard contract has it."""
 InstanceId = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**64)] | Name
 Address = Annotated[str, Field(max_length=512)]
 Rank = Annotated[int, Field(ge=0, lt=1024)]
@@ -80,9 +83,13 @@ class QueryRequest(Standard):
 class QueryByHashRequest(Standard):
     """Body of `/query_by_hash`: either chained hashes or local ones."""
 
-    numbers: ClassVar[NumberFields] = NumberFields(wide=("seq_hashes", "block_hashes"))
+    numbers: ClassVar[NumberFields] = NumberFields(wide=("seq_hashes", "block_hash", "block_hashes"))
 
-    seq_hashes: Hashes | None = Field(None, description="chained block keys")
+    seq_hashes: Hashes | None = Field(
+        None,
+        description="chained block keys; `block_hash` in earlier drafts of the contract",
+        validation_alias=AliasChoices("seq_hashes", "block_hash"),
+    )
     block_hashes: Hashes | None = Field(None, description="un-chained local hashes, chained here")
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="block size they were made with; absent: every known one"
@@ -110,9 +117,12 @@ class RegisterRequest(Standard):
     instance_id: InstanceId = Field(description="the instance, unique within its tenant")
     endpoint: Address = Field(description="ZMQ PUB address of its events, `tcp://HOST:PORT`")
     replay_endpoint: Address | None = Field(None, description="ZMQ ROUTER address of its replay")
-    type: Name | None = Field(None, description="kind of publisher, such as vLLM; shown, not used")
+    type: MaybeName = Field(
+        None,
+        description="kind of publisher; `Mooncake`: a store, whose shared tiers are those of the fleet that serves its model",
+    )
     model: Name = Field(description="model it serves", validation_alias=_MODEL_NAMES)
-    lora_name: Name | None = Field(
+    lora_name: MaybeName = Field(
         None, description="shown, not used: events name the adapter of each block themselves"
     )
     tenant_id: Name = Field("default", description="tenant of the instance")
@@ -120,7 +130,7 @@ class RegisterRequest(Standard):
         description="tokens a block; the index goes by what the events show"
     )
     dp_rank: Rank = Field(0, description="data-parallel rank; each is registered by itself")
-    additional_salt: Name | None = Field(
+    additional_salt: MaybeName = Field(
         None,
         description="`cache_salt` of queries that mean this instance's blocks, beside queries without one",
         validation_alias=AliasChoices("additionalsalt", "additional_salt"),

@@ -19,7 +19,7 @@ from ...fleet.endpoint import Endpoint
 from ...fleet.errors import TooManyRegisteredError
 from ...fleet.fleet import Fleet
 from ...fleet.instance import Instance
-from ...fleet.registered import Registration, Registry
+from ...fleet.registered import STORES, Registration, Registry
 from .errors import BadRequestError
 from .metrics import RestMetrics
 from .models import (
@@ -35,7 +35,12 @@ from .models import (
 
 
 def registration_routes(
-    fleet: Fleet, registry: Registry, *, allowed: Sequence[Network], metrics: RestMetrics
+    fleet: Fleet,
+    registry: Registry,
+    *,
+    allowed: Sequence[Network],
+    model_names: frozenset[str],
+    metrics: RestMetrics,
 ) -> APIRouter:
     """Return the routes of `/register`, `/unregister` and `/workers`.
 
@@ -43,6 +48,7 @@ def registration_routes(
         fleet: has the instances.
         registry: registers them.
         allowed: networks of the addresses that may be registered; none: all addresses.
+        model_names: names of the configured model; empty for any.
         metrics: counts refusals.
     """
     router = APIRouter(tags=["standard"])
@@ -66,7 +72,7 @@ def registration_routes(
         Registered instances are matched and shown, but get no requests: they have no serving address.
         """
         try:
-            created = await registry.register(_registration(request, allowed))
+            created = await registry.register(_registration(request, allowed, model_names))
         except TooManyRegisteredError:
             metrics.refused("too_many_registered")
             raise
@@ -98,13 +104,17 @@ def registration_routes(
     return router
 
 
-def _registration(request: RegisterRequest, allowed: Sequence[Network]) -> Registration:
+def _registration(
+    request: RegisterRequest, allowed: Sequence[Network], model_names: frozenset[str]
+) -> Registration:
+    is_fleets_model = not model_names or request.model in model_names
     return Registration(
         instance=Instance(
             name=str(request.instance_id),
             tenant=request.tenant_id,
             model=request.model,
             salt=request.additional_salt,
+            fills_fleet=(request.type or "").lower() in STORES and is_fleets_model,
         ),
         given_id=request.instance_id,
         addresses=RankAddresses(

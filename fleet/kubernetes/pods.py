@@ -165,6 +165,7 @@ def _endpoints(
             n_ranks=n_ranks,
             events=events,
             node=_node(pod.status.host_ip),
+            asks_engine=with_events and said.events_port is None and events.mode == "connect",
         )
         yield f"{pod.metadata.name}-rank-{index}", Wanted(addresses, pod.metadata.labels, pod.metadata.uid)
 

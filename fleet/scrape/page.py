@@ -27,15 +27,15 @@ class Page:
         """The URL for display, without secrets."""
         return self._destination.shown
 
-    async def fetch(self, series: str, *, timeout_s: float) -> bytes:
-        """Return the body, with at least that series. An idle connection that was closed is opened again once.
+    async def fetch(self, series: str = "", *, timeout_s: float) -> bytes:
+        """Return the body, with at least that series, whole without one. An idle connection that was closed is opened again once.
 
         Raises:
             ScrapeError: there is no complete response with status 200 in time.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._fetch(self._destination.request([series]))
+                return await self._fetch(self._destination.request([series] if series else ()))
         except TimeoutError as error:
             self.close()
             raise ScrapeError("timeout", f"no complete response within {timeout_s:g} s") from error

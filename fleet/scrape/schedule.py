@@ -11,6 +11,9 @@ GOLDEN_RATIO_PART = (math.sqrt(5) - 1) / 2
 MAX_SPREAD_S = 1.0
 """Time within which the first scrape of an endpoint starts, whatever the interval."""
 
+RELIEVED_S = 5.0
+"""Time between two scrapes of an endpoint whose load is known from elsewhere: facts and adapters are still read."""
+
 WARM_S = 1.0
 """Time for which a picked endpoint counts as busy, until its metrics show the request."""
 
@@ -58,7 +61,11 @@ class Schedule:
     def __init__(self, phase: float) -> None:
         self._phase = phase
         self._doublings = 0
-        self._picked_at = -math.inf
+        self._picked_at = self._relieved_until = -math.inf
+
+    def relieve(self, until: float) -> None:
+        """Make scrapes rare until then: the load is known from elsewhere."""
+        self._relieved_until = until
 
     def first(self, intervals: Intervals, *, now: float) -> float:
         """Return the first tick, soon after `now`."""
@@ -79,6 +86,8 @@ class Schedule:
         elif self.period_s(intervals) < intervals.idle_interval_s:
             self._doublings += 1
         period = self.period_s(intervals)
+        if now < self._relieved_until:
+            period = max(intervals.idle_interval_s, RELIEVED_S)
         earliest = max(began + period / 2, now)
         tick = (math.floor(earliest / period - self._phase) + 1 + self._phase) * period
         return tick if tick > earliest else tick + period
@@ -87,4 +96,4 @@ class Schedule:
         """Make a picked endpoint busy, and return its next tick after the last scrape, which began at `began`."""
         self._picked_at = now
         self._doublings = 0
-        return max(now, began + intervals.interval_s)
+        return math.inf if now < self._relieved_until else max(now, began + intervals.interval_s)

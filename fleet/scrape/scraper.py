@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from ...configs.engines import EngineSeries
 from ...scorers.core.base import Rng
 from .loads import LoadTable
+from .report import EngineFacts
 from .schedule import Schedule, Spread
 from .target import FactsListener, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
 
@@ -34,6 +35,8 @@ class Scraper:
     ) -> None:
         self._context = ScrapeContext(settings, loads, clock)
         self._spread = Spread(rng())
+        self.on_facts: list[FactsListener] = []
+        """Further callbacks, called with the facts of every endpoint after the one given to `add`."""
         self._targets: dict[str, Target] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -67,7 +70,7 @@ class Scraper:
             engines,
             schedule=Schedule(self._spread.take()),
             context=self._context,
-            on_facts=on_facts,
+            on_facts=self._all_told(on_facts),
         )
         self._targets[name] = target
         target.start()
@@ -95,6 +98,12 @@ class Scraper:
         if target is not None:
             target.picked()
 
+    def relieve(self, name: str, seconds: float) -> None:
+        """Scrape an endpoint rarely for some time: its load is known from elsewhere. Unknown names are ignored."""
+        target = self._targets.get(name)
+        if target is not None:
+            target.relieve(seconds)
+
     def status(self, name: str) -> ScrapeStatus:
         """Return the state of scraping an endpoint.
 
@@ -109,6 +118,14 @@ class Scraper:
             self._stop(name)
         while self._ending:
             await asyncio.wait(self._ending)
+
+    def _all_told(self, first: FactsListener) -> FactsListener:
+        def tell(name: str, facts: EngineFacts) -> None:
+            first(name, facts)
+            for listener in self.on_facts:
+                listener(name, facts)
+
+        return tell
 
     def _stop(self, name: str) -> None:
         task = self._targets.pop(name).stop()

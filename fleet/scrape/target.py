@@ -158,6 +158,10 @@ class Target:
             self._schedule.picked(self._context.settings.intervals, began=self._began, now=now)
         )
 
+    def relieve(self, seconds: float) -> None:
+        """Scrape rarely for some time, from the next scrape on: the load is known from elsewhere."""
+        self._schedule.relieve(self._loop.time() + seconds)
+
     def retime(self) -> None:
         """Move the next tick forward if the changed settings require it."""
         self._bring_forward(self._schedule.first(self._context.settings.intervals, now=self._loop.time()))

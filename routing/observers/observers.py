@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from ...configs.schema import KVAtlasConfig
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
+from ...fleet.lmcache.directory import Directory
 from ...indexer.prefix import Prefix
 from ...scorers.core.base import Rng
 from ...scorers.core.decision import Decision
@@ -47,6 +48,12 @@ class Observers:
         """None if no curve is kept."""
         self.shadow = Shadow(config.shadow, config) if config.shadow.file else None
         """None if no second configuration decides too."""
+        self.directory = (
+            Directory(fleet, config.lmcache.directory, next(iter(config.model.names), ""))
+            if config.lmcache.directory.url
+            else None
+        )
+        """None if no directory of LMCache is asked."""
 
     def start(self) -> None:
         """Start all observers."""
@@ -56,6 +63,8 @@ class Observers:
             self.shadow.start()
         if self.recorder is not None:
             self.recorder.start()
+        if self.directory is not None:
+            self.directory.start()
 
     async def stop(self) -> None:
         """Finish pending work. Call it after the last request."""
@@ -65,6 +74,8 @@ class Observers:
             await self.shadow.stop()
         if self.recorder is not None:
             await self.recorder.stop()
+        if self.directory is not None:
+            await self.directory.stop()
 
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision, for `routed`; None if `rng` itself will do."""
@@ -78,6 +89,8 @@ class Observers:
             self.shadow.routed(view, decision, repeat)
         if self.capacity is not None:
             self.capacity.routed(decision, prefix)
+        if self.directory is not None:
+            self.directory.routed(prefix, now=view.now)
         return self.recorder.routed(decision, prefix) if self.recorder is not None else None
 
     def first_token(self, decision: Decision, *, ttft_s: float) -> None:
@@ -97,6 +110,8 @@ class Observers:
         yield from capacity_families(self.capacity)
         yield from recorder_families(self.recorder)
         yield from shadow_families(self.shadow)
+        if self.directory is not None:
+            yield from self.directory.families()
 
 
 class _KvSizes:

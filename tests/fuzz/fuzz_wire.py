@@ -224,7 +224,20 @@ def scalar(rng: random.Random) -> object:
             "",
             "x" * rng.choice((1, 256, 257)),
             rng.randbytes(rng.choice((0, 8, 32))),
-            rng.choice(("GPU", "CPU", "FS", "mamba", "sliding_window", "BlockStored", "BlockRemoved")),
+            rng.choice(
+                (
+                    "GPU",
+                    "CPU",
+                    "FS",
+                    "mamba",
+                    "sliding_window",
+                    "BlockStored",
+                    "BlockRemoved",
+                    "stored",
+                    "removed",
+                    "cleared",
+                )
+            ),
             [],
             {},
         )
@@ -236,6 +249,13 @@ class Sample(msgspec.Struct, frozen=True):
 
     engine: str
     variant: str
+    payload_b64: bytes
+
+
+class Made(msgspec.Struct, frozen=True):
+    """One line of `other-publishers/samples.jsonl`."""
+
+    name: str
     payload_b64: bytes
 
 
@@ -264,6 +284,8 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         "unrecorded",
         msgspec.msgpack.encode([1.0, [*stores, {"type": "BlockRemoved", "block_hashes": [2]}], 0]),
     )
+    for number, made in enumerate(read_lines(GOLDEN / "other-publishers" / "samples.jsonl", Made)):
+        yield f"{made.name}-{number}", made.payload_b64
     for samples in sorted(GOLDEN.glob("*/legacy_samples.jsonl")):
         for sample in read_lines(samples, Sample):
             yield f"{sample.engine}-{sample.variant}", sample.payload_b64

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from xxhash import xxh3_64_intdigest
 
 from support.publishing import stored
-from support.recording import Player, player
+from support.recording import Parts, Player, player
 from support.serve import Served, serving
 from support.waiting import until
 
@@ -248,3 +249,35 @@ async def test_memory_of_an_unregistered_instance_is_freed_without_further_event
         ):
             await served.until_metric(line)
         assert await client.longest(PROMPT, "stays") == 96
+
+
+def envelope(kind: str, *, seq: int, **fields: object) -> Parts:
+    """Return a message with one event of a store, in the standard envelope."""
+    event = {
+        "event_type": kind,
+        "tenant_id": "default",
+        "backend_id": "daemon-0",
+        "medium": "cpu",
+        "dp_rank": 0,
+    }
+    payload = msgspec.msgpack.encode([1795360000000 + seq, [event | fields], 0])
+    return (b"", seq.to_bytes(8, "big"), payload)
+
+
+async def test_store_tells_its_blocks_by_standard_hashes(tmp_path: Path) -> None:
+    async with player() as store, serving({}, tmp_path) as served:
+        client = client_of(served)
+        hashes = rolling_hashes(PROMPT)
+        await store.send(envelope("stored", seq=0, seq_hashes=hashes[:4], token_ids=None))
+        more = {"type": "Mooncake", "lora_name": "", "additionalsalt": "", "replay_endpoint": store.replay}
+        status, _ = await client.register("node-1", store.events, **more)
+        assert status == 201
+        await until_longest(client, PROMPT, "node-1", 64)
+        wanted = {"longest_matched": 64, "GPU": 0, "CPU": 64, "DISK": 0, "DP": {"0": 64}}
+        assert await client.query_by_hash(PROMPT) == {"default": {"node-1": wanted}}
+        (worker,) = await served.get("/workers")
+        assert (worker["type"], worker["lora_name"], worker["block_size"]) == ("Mooncake", None, BLOCK_SIZE)
+        await store.send(envelope("removed", seq=1, seq_hashes=hashes[2:4]))
+        await until_longest(client, PROMPT, "node-1", 32)
+        await store.send(envelope("cleared", seq=2, medium=None))
+        await until_longest(client, PROMPT, "node-1", 0)

@@ -34,8 +34,8 @@ def load(folder: Path, text: str) -> KVAtlasConfig:
         pytest.param("", "weights: {queue: 3}", "weights.queue: 2 -> 3", id="number"),
         pytest.param("", "metricsScrape: {interval: 1s}", "metricsScrape.interval: '50ms' -> '1s'", id="duration"),
         pytest.param(
-            "", "tiers: [{name: gpu, media: [GPU], lruCapacityPerServer: 9}, {name: cpu, media: [CPU, CPU_PINNED]},"
-            " {name: storage, media: [STORAGE, FS, OBJ, DISK, EXTERNAL, SHARED_STORAGE]}]",
+            "", "tiers: [{name: gpu, media: [GPU], lruCapacityPerServer: 9}, {name: cpu, media: [CPU, CPU_PINNED, CPU_TIER1, LMCACHE-L1]},"
+            " {name: storage, media: [STORAGE, FS, OBJ, DISK, EXTERNAL, SHARED_STORAGE, CPU_TIER2]}]",
             "tiers[gpu].lruCapacityPerServer: 'auto' -> 9", id="entry",
         ),
         pytest.param(

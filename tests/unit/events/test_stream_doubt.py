@@ -162,3 +162,29 @@ def test_evidence_of_a_restart_from_elsewhere_makes_its_times_believed_again() -
     shell.resets.clear()
     replay(stream, shell, 1, life=6, now=600.0)
     assert shell.resets == ["replay answered with another life's batch 1"]
+def long_joined() -> tuple[PublisherStream[int], Shell]:
+    """Return a stream without replay that no longer keeps the time stamp of batch 0."""
+    stream, shell = make_stream(can_replay=False)
+    shell.take(stream.connected())
+    for seq in range(1100):
+        shell.take(stream.live(seq, seq, ts=float(seq + 1)))
+    return stream, shell
+
+
+@pytest.mark.parametrize("ts", [0.0, 0.5], ids=["no_time", "earlier"])
+def test_first_batch_with_a_start_mark_is_a_new_life(ts: float) -> None:
+    stream, shell = long_joined()
+    shell.take(stream.live(0, 0, ts=ts, latest=NOW, begins=True))
+    assert (len(shell.resets), stream.last_seq) == (1, 0)
+
+
+def test_duplicate_of_the_first_batch_is_no_new_life_in_spite_of_its_mark() -> None:
+    stream, shell = joined()
+    shell.take(stream.live(0, 0, ts=1.0, latest=NOW, begins=True))
+    assert (shell.resets, stream.last_seq) == ([], 2)
+
+
+def test_a_start_mark_is_believed_of_batch_0_alone() -> None:
+    stream, shell = long_joined()
+    shell.take(stream.live(5, 5, ts=0.0, latest=NOW, begins=True))
+    assert shell.resets == []

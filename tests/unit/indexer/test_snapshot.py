@@ -233,10 +233,12 @@ CLAIM = Claim(PLACE, tail=False)
             lambda: TailColumns(place=PLACE, hashes=LONG, copies=array("Q", [0])), id="tail_without_copy"
         ),
         pytest.param(
-            lambda: ForeignColumns(hashes=LONG, sizes=array("I", [2]), keys=LONG), id="chunk_beyond_keys"
+            lambda: ForeignColumns(hashes=LONG, tiers=SHORT, sizes=array("I", [2]), keys=LONG),
+            id="chunk_beyond_keys",
         ),
         pytest.param(
-            lambda: ForeignColumns(hashes=LONG, sizes=array("I", [0]), keys=array("Q")), id="empty_chunk"
+            lambda: ForeignColumns(hashes=LONG, tiers=SHORT, sizes=array("I", [0]), keys=array("Q")),
+            id="empty_chunk",
         ),
         pytest.param(
             lambda: PendingColumns(hashes=LONG, claims=SHORT, copies=LONG, kinds=(CLAIM,)), id="unknown_claim"

@@ -109,7 +109,9 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
     app = FastAPI()
     install_error_handlers(app)
     app.include_router(
-        registration_routes(fleet, registry, allowed=(), metrics=RestMetrics(CollectorRegistry()))
+        registration_routes(
+            fleet, registry, allowed=(), model_names=frozenset(), metrics=RestMetrics(CollectorRegistry())
+        )
     )
     app.include_router(standard_routes(StandardQueries(fleet, ModelNames(model_names, registry), Reader())))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.fleet.scrape.schedule import MAX_SPREAD_S, WARM_S, Intervals, Schedule, Spread
+from kvatlas.fleet.scrape.schedule import MAX_SPREAD_S, RELIEVED_S, WARM_S, Intervals, Schedule, Spread
 
 INTERVALS = Intervals(interval_s=0.5, idle_interval_s=3.0)
 PLACES = st.floats(0, 1, exclude_max=True)
@@ -134,3 +134,12 @@ def test_first_tick_comes_soon(interval: float) -> None:
     tick = Schedule(0.99).first(Intervals(interval, interval), now=10.0)
 
     assert 10.0 <= tick <= 10.0 + min(interval, MAX_SPREAD_S)
+
+
+def test_endpoint_whose_load_is_known_from_elsewhere_is_scraped_rarely() -> None:
+    schedule = Schedule(0.5)
+    schedule.relieve(1002.0)
+    first, second, third = ticks(schedule, INTERVALS, work=[True, True], start=1000.0)
+    assert RELIEVED_S / 2 <= second - first <= 1.5 * RELIEVED_S
+    assert schedule.picked(INTERVALS, began=1000.0, now=1001.0) > 1e9  # no sooner for a pick
+    assert third - second <= 1.5 * INTERVALS.interval_s  # once nobody tells the load any more
