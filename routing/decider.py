@@ -19,6 +19,8 @@ from .router import Overload
 EndpointLabels = Callable[[str], Mapping[str, str]]
 """Model name -> labels that an endpoint must have to serve it."""
 
+_OF_THE_REQUEST = ("no_prefix_reason", "cut_reason", "n_prompts", "config_generation", "origin")
+
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -67,7 +69,7 @@ class Decider:
         )
         if not len(candidates):
             return None
-        return msgspec.structs.replace(
+        decision = msgspec.structs.replace(
             policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),
             no_prefix_reason=overload if overload is not None or prompt is None else prompt.reason,
             cut_reason=prompt.cut if prompt is not None else None,
@@ -75,6 +77,18 @@ class Decider:
             config_generation=policy.generation,
             origin=origin,
         )
+        return _with_same_request(decision) if decision.stages else decision
+
+
+def _with_same_request(decision: Decision) -> Decision:
+    """Return the decision with what it says of the request in the decisions of its stages too."""
+    same = {name: getattr(decision, name) for name in _OF_THE_REQUEST}
+    stages = tuple(
+        msgspec.structs.replace(each, decision=msgspec.structs.replace(each.decision, **same))
+        for each in decision.stages
+    )
+    placement = msgspec.structs.replace(decision.placement, stages=stages)
+    return msgspec.structs.replace(decision, placement=placement)
 
 
 def usable_tokens(decision: Decision) -> int:

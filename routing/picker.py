@@ -26,7 +26,7 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import covering_keys, prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, SCREENED, denied
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NOT_CACHED, unpicked
 from .request_views import completed_view, request_view
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
@@ -214,9 +214,7 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            if decision.denied is not None:
-                return denied(decision.denied)
-            return SCREENED if policy.profile.is_screened(decision) else NONE_LEFT
+            return unpicked(decision, is_screened=policy.profile.is_screened(decision))
         return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 

@@ -19,7 +19,8 @@ from ....configs.schema import KVAtlasConfig
 from ....events.tasks import keep
 from ....scorers.core.base import Rng
 from ....scorers.core.candidates import Candidates
-from ....scorers.core.decision import Decision, PluginFault
+from ....scorers.core.decision import Decision
+from ....scorers.core.faults import PluginFault
 from ....scorers.core.model import RequestView
 from ....scorers.core.shadow import Draws, Repeat, ShadowTally
 from ....scorers.latency.cost import LatencyCostScorer
