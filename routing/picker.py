@@ -188,7 +188,12 @@ class Picker(Router):
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
         view = request_view(
-            _model_of(prompt), prefix, request.headers, prompt=prompt, priority=origin.priority
+            _model_of(prompt),
+            prefix,
+            request.headers,
+            prompt=prompt,
+            priority=origin.priority,
+            has_body=request.has_body,
         )
         view = completed_view(view, policy, read.parsed, burst)
         draws = records.draws(self._rng)
@@ -208,7 +213,8 @@ class Picker(Router):
             decision = decide(subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
-        if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
+        is_gated = request.has_body and only_if_cached(request.headers)
+        if is_gated and decision.picked and not usable_tokens(decision):
             return NOT_CACHED
         repeat = Repeat(decision.candidates, draws) if draws is not None else None
         decision = decision.lasting()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Meta, field
+from msgspec import Meta
 from msgspec.structs import replace
 
 from ..core.base import Decider, RunProfile
@@ -53,9 +53,9 @@ class DisaggParams(PluginParams, frozen=True):
 
     stage_order: str = ""
     """decode-first, or prefill-first: then every request has a prefill stage."""
-    profiles: StageProfiles = field(default_factory=StageProfiles)
+    profiles: StageProfiles | None = None
     """Names of the stages' profiles."""
-    deciders: StageDeciders = field(default_factory=StageDeciders)
+    deciders: StageDeciders | None = None
     """Names of the stages' deciders."""
     missing_stage: Literal["refuse", "skip"] = "refuse"
     """Request with a wanted stage that no server can do: refuse answers 503, skip leaves the stage to the decode server."""
@@ -84,26 +84,25 @@ class DisaggParams(PluginParams, frozen=True):
         }
         return {key: value for key, value in given.items() if value}
 
-    def current(self) -> DisaggParams:
-        """Return the parameters with the older forms in place of `profiles` and `deciders`.
+    def stages(self) -> tuple[StageProfiles, StageDeciders]:
+        """Return profiles and deciders, in whichever form they are given.
 
         Raises:
             ParametersError: both forms are given.
         """
         older = self._older
         if not older:
-            return self
-        if self.profiles != StageProfiles() or self.deciders != StageDeciders():
+            return self.profiles or StageProfiles(), self.deciders or StageDeciders()
+        if self.profiles is not None or self.deciders is not None:
             message = "found beside profiles or deciders, of which it is an older form; keep one form"
             raise ParametersError(message, next(iter(older)))
-        return replace(
-            self,
-            profiles=StageProfiles(
+        return (
+            StageProfiles(
                 decode=self.decode_profile or DECODE,
                 prefill=self.prefill_profile or PREFILL,
                 encode=self.encode_profile or ENCODE,
             ),
-            deciders=StageDeciders(
+            StageDeciders(
                 prefill=self.prefill_decider_plugin_name or self.decider_plugin_name,
                 encode=self.encode_decider_plugin_name,
             ),
@@ -168,6 +167,8 @@ class DisaggHandler:
 
     def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
         """Return the decision of the decode server, with the other stages; see `Handler.place`."""
+        if not request.has_body:
+            return self._placed(run(self._profiles.decode), ())
         if self._is_decode_first:
             decode = run(self._profiles.decode)
             stages = self._stages_after(request, decode.best, run) if decode.picked else ()
@@ -237,8 +238,7 @@ def register(registry: Registry) -> None:
 
 
 def _make(params: DisaggParams, context: BuildContext) -> DisaggHandler:
-    params = params.current()
-    is_decode_first, names, deciders = params.is_decode_first, params.profiles, params.deciders
+    is_decode_first, (names, deciders) = params.is_decode_first, params.stages()
     if not is_decode_first and deciders.prefill:
         message = "found a decider, but with stageOrder: prefill-first every request has a prefill stage"
         raise ParametersError(message, "deciders.prefill")

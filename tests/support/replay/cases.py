@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from support.replay.recordings import known_differences, read_group
+from pathlib import Path
+
+from support.replay.recordings import PLUGINS, known_differences, read_group
 from support.replay.replay import replayed
 
 
-async def check(group: str) -> None:
-    """Replay a group.
+async def check(group: str, folder: Path = PLUGINS) -> None:
+    """Replay a group of a folder.
 
     Raises:
         AssertionError: a case differs without being known to, or no longer does.
     """
-    known = known_differences(group)
+    known = known_differences(group, folder)
     wrong: list[str] = []
     names: set[str] = set()
-    async for case, found in replayed(read_group(group)):
+    async for case, found in replayed(read_group(group, folder)):
         names.add(case.name)
         if found and case.name not in known.all:
             wrong += (f"{case.name}: {each}" for each in found)
