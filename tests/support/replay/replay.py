@@ -13,7 +13,9 @@ from support.replay.play import Play
 from support.replay.recordings import Json, Recording
 from support.replay.running import RefusedStartError, Running, running
 
-SHARED = frozenset("path bad wire headers subset parser response queue running kv load-aware".split())
+SHARED = frozenset(
+    "path bad wire headers subset parser response queue running kv load-aware header-profile roles failures legacy".split()
+)
 """Groups whose cases leave nothing behind: those with one configuration and the same series run on one picker."""
 
 
