@@ -10,7 +10,7 @@ import msgspec
 from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
-from ..scorers.core.decision import Decision, Origin
+from ..scorers.core.decision import Decision, Origin, Placement
 from ..scorers.core.model import RequestView
 from ..tokenization.model import Prompt
 from .policy import Policy
@@ -77,18 +77,20 @@ class Decider:
             config_generation=policy.generation,
             origin=origin,
         )
-        return _with_same_request(decision) if decision.stages else decision
+        placement = decision.placement
+        if placement is None or not placement.stages:
+            return decision
+        return msgspec.structs.replace(decision, placement=_with_same_request(placement, decision))
 
 
-def _with_same_request(decision: Decision) -> Decision:
-    """Return the decision with what it says of the request in the decisions of its stages too."""
+def _with_same_request(placement: Placement, decision: Decision) -> Placement:
+    """Return the placement with what a decision says of the request in the decisions of its stages too."""
     same = {name: getattr(decision, name) for name in _OF_THE_REQUEST}
     stages = tuple(
         msgspec.structs.replace(each, decision=msgspec.structs.replace(each.decision, **same))
-        for each in decision.stages
+        for each in placement.stages
     )
-    placement = msgspec.structs.replace(decision.placement, stages=stages)
-    return msgspec.structs.replace(decision, placement=placement)
+    return msgspec.structs.replace(placement, stages=stages)
 
 
 def usable_tokens(decision: Decision) -> int:

@@ -47,13 +47,11 @@ class Feedback:
     def _settle(self, route: Route, completion: Completion) -> None:
         picker = self._picker
         picker.records.count_faults(picker.policy.profile.ended(route.decision, tpot_s=completion.tpot_s))
-        if route.booking is not None:
-            if completion.is_hidden:
-                route.booking.unseen()
-            else:
-                route.booking.ended()
-        for part in route.parts:
-            part.booking.ended()
+        for booking in (route.booking, *(part.booking for part in route.parts)):
+            if booking is not None and completion.is_hidden:
+                booking.unseen()
+            elif booking is not None:
+                booking.ended()
         if completion.was_computed:
             return
         for prediction in (route.prediction, *(part.prediction for part in route.parts)):

@@ -182,12 +182,11 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         if isinstance(self.table, KeptTable):
             return self
         table, placement = KeptTable.of(self.table, now=self.at), self.placement
-        if placement is not None and placement.stages:
-            stages = tuple(
-                replace(each, decision=each.decision.lasting_with(table)) for each in placement.stages
-            )
-            placement = replace(placement, stages=stages)
-        return replace(self.lasting_with(table), placement=placement)
+        decision = self.lasting_with(table)
+        if placement is None or not placement.stages:
+            return decision
+        stages = tuple(replace(each, decision=each.decision.lasting_with(table)) for each in placement.stages)
+        return replace(decision, placement=replace(placement, stages=stages))
 
     def lasting_with(self, table: KeptTable) -> Decision:
         """Return the decision with this copy of its table, and small inputs of its own."""

@@ -62,5 +62,6 @@ def encode_filter() -> RoleFilter:
 
 def register(registry: Registry) -> None:
     """Register the three filters, which take no parameters."""
-    for make in (decode_filter, prefill_filter, encode_filter):
-        registry.filters.add(make().type, NoParams, lambda _params, _context, make=make: make())
+    registry.filters.add("decode-filter", NoParams, lambda _params, _context: decode_filter())
+    registry.filters.add("prefill-filter", NoParams, lambda _params, _context: prefill_filter())
+    registry.filters.add("encode-filter", NoParams, lambda _params, _context: encode_filter())

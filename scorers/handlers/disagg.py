@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
@@ -169,12 +169,14 @@ class DisaggHandler:
         """Return the decision of the decode server, with the other stages; see `Handler.place`."""
         if not request.has_body:
             return self._placed(run(self._profiles.decode), ())
+        stages: Iterable[Stage] = ()
         if self._is_decode_first:
             decode = run(self._profiles.decode)
-            stages = self._stages_after(request, decode.best, run) if decode.picked else ()
+            if decode.picked:
+                stages = self._stages_after(request, decode.best, run)
         else:
-            stages = self._stages_before(request, run)
-            first = stages[0].decision if stages and stages[0].name == PREFILL else None
+            stages = before = self._stages_before(request, run)
+            first = before[0].decision if before and before[0].name == PREFILL else None
             decode = run(
                 self._profiles.decode, peer=first.best if first is not None and first.picked else None
             )
