@@ -26,7 +26,6 @@ from ...scorers.core.registry import Plugins
 from ...scorers.core.scheduler import Deciding, Scheduler
 from ...scorers.errors import ParametersError, ProfileError
 from ...scorers.handlers.single import SingleHandler
-from ...scorers.weights import default_profile
 from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
@@ -39,6 +38,7 @@ from .parts import Parts
 from .producers import produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
 from .reference_params import NO_EFFECT_PARAMS
+from .short_form import profile_of_weights
 
 T = TypeVar("T")
 
@@ -82,8 +82,10 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
     if not config.plugins:
         if problems := parser_problems(config):
             raise SchedulingError(problems)
-        profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
-        return Plan(config, profile, requests=parsing_policy(config))
+        return Plan(config, profile_of_weights(config), requests=parsing_policy(config))
+    if config.disaggregation.is_on:
+        message = "found together with plugins; add disagg-profile-handler to plugins instead"
+        raise SchedulingError([Problem(message, ("disaggregation",))])
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -236,6 +238,9 @@ class _Planner:
         )
         handler = self._handler(of_handlers)
         is_alone = len(names) == 1 and (handler is None or isinstance(handler, SingleHandler))
+        for second in (number for number, name in enumerate(names) if name in names[:number]):
+            message = f"found {names[second]!r}, the name of another profile too"
+            self._problems.append(Problem(message, ("schedulingProfiles", second, "name")))
         profiles: dict[str, Profile] = {}
         for number, name in enumerate(names):
             parts = common if is_alone else Parts()

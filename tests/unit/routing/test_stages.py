@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ async def parts() -> AsyncGenerator[PickerParts]:
         yield made
 
 
-def use(parts: PickerParts, *, handler: str = "disagg-profile-handler", **settings: object) -> None:
+def use(parts: PickerParts, *, handler: str = "disagg-profile-handler", **settings: Any) -> None:
     profile = staged(ALWAYS, handler=handler, **settings).profile
     parts.picker.use(dataclasses.replace(parts.picker.policy, profile=profile))
 

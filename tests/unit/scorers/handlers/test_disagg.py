@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvatlas.routing.errors import SchedulingError
+from kvatlas.routing.plan.plan import make_plan
+from kvatlas.routing.plan.weights import weights_of, with_weights
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from support.rating import decide
@@ -209,3 +211,19 @@ def test_file_that_contradicts_itself_is_refused(settings: dict[str, Any], messa
 def test_second_handler_is_refused() -> None:
     with pytest.raises(SchedulingError, match="a second profile handler"):
         staged("header-profile-handler")
+
+
+def test_two_profiles_of_one_name_are_refused() -> None:
+    with pytest.raises(SchedulingError, match="found 'decode', the name of another profile too"):
+        staged(names=("decode", "decode"))
+
+
+def test_weights_are_changed_by_profile() -> None:
+    plan = staged()
+    changed = make_plan(with_weights(plan.config, plan, {"prefill/queue-scorer": 3}))
+
+    assert weights_of(changed) == {
+        "decode/queue-scorer": 1,
+        "prefill/queue-scorer": 3,
+        "encode/queue-scorer": 1,
+    }
