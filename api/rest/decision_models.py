@@ -195,6 +195,12 @@ class DecisionSummaryOut(Own):
     tokens_estimated: bool = Field(default=False, description="whether `tokens` is an estimate")
     usable_tokens: int | None = Field(description="cached on the picked endpoint; null without prefix")
     picked: list[str]
+    placement: str | None = Field(
+        default=None, description="kind of placement; null if the configuration has no profile handler"
+    )
+    stages: dict[str, list[str]] = Field(
+        default={}, description="stage done elsewhere -> endpoints that do it"
+    )
     total: float | None = Field(description="of the picked endpoint; null when nobody was picked")
     tie: bool
     config_generation: int

@@ -65,6 +65,8 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
         tokens_estimated=decision.is_estimated,
         usable_tokens=prefix.usable_tokens if prefix else None,
         picked=list(decision.picked),
+        placement=decision.placement.kind if decision.placement is not None else None,
+        stages={each.name: list(each.decision.picked) for each in decision.stages},
         total=first.total if first else None,
         tie=decision.tie,
         config_generation=decision.config_generation,

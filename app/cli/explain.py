@@ -51,7 +51,7 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
             )
             _print_candidates(console, stage)
         if placement.lacking is not None:
-            console.print(f"refused: no {placement.lacking} for the request", highlight=False)
+            console.print(f"refused: no server can do the stage {placement.lacking}", highlight=False)
     for line in _reasons(decision):
         console.print(line, highlight=False, markup=False)
 

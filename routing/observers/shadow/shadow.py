@@ -175,7 +175,7 @@ class Shadow:
         self._count(plan.profile.picked(view, decision))
 
     def _learn(self, decision: Decision, ttft_s: float) -> None:
-        self._latency.answered(decision, ttft_s=ttft_s)
+        self._latency.answered(decision.computing, ttft_s=ttft_s)
         if self._plan is not None:
             self._count(self._plan.profile.answered(decision, ttft_s=ttft_s))
 
