@@ -42,17 +42,18 @@ class HeaderProfileHandler:
         default: str,
         stage_headers: StageHeaders | None = None,
     ) -> None:
-        self._profiles, self._header, self._default = profiles, header, default
+        self._profiles, self._first = frozenset(profiles), profiles[0]
+        self._header, self._default = header, default
         self._stage_headers = stage_headers
 
     def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
         """Return the decision of the profile; nothing is picked if there is no profile of that name."""
-        name = self._profiles[0]
+        name = self._first
         if len(self._profiles) > 1:
             name = request.headers.get(self._header, "").strip() or self._default
         if name not in self._profiles:
-            nothing = run(self._profiles[0])
-            lacking = Placement("none", self._profiles[0], lacking=PROFILE)
+            nothing = run(self._first)
+            lacking = Placement("none", self._first, lacking=PROFILE)
             return replace(nothing, picked=(), row=-1, chosen=None, placement=lacking)
         decision = run(name)
         placement = Placement("named-profile" if decision.picked else "none", name)

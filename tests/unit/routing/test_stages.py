@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from kvatlas.fleet.audit import Verdict
 from kvatlas.routing.feedback import Feedback
-from kvatlas.routing.outcome import Completion, Outcome, ResponseBegun
+from kvatlas.routing.outcome import Completion, Outcome, Response, ResponseBegun, Usage
 from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.scorers.core.model import InFlightLoad
 from kvatlas.scorers.filters.roles import ROLE_LABEL
@@ -88,6 +89,20 @@ async def test_bookings_of_all_stages_end_with_a_request_that_fails(parts: Picke
     Feedback(parts.picker).ended(Completion("", route, Outcome.ABORTED))
 
     assert in_flight(parts) == dict.fromkeys(ROLES, InFlightLoad())
+
+
+async def test_audit_is_of_the_server_that_computed_the_prompt(parts: PickerParts) -> None:
+    route = await routed(parts)
+    usage = Usage(prompt_tokens=40, cached_tokens=0)
+
+    Feedback(parts.picker).ended(
+        Completion("", route, Outcome.COMPLETED, response=Response(status=200, usage=usage))
+    )
+
+    audited = parts.fleet.audit.of("p")
+    assert audited is not None
+    assert audited.verdicts[Verdict.GOOD] == 1
+    assert parts.fleet.audit.of("d") is None
 
 
 async def test_role_changes_without_restart(parts: PickerParts) -> None:
