@@ -29,6 +29,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("approximate",),
     ("admission",),
     ("weights",),
+    ("disaggregation",),
     ("plugins",),
     ("schedulingProfiles",),
     ("requestHandler",),

@@ -59,6 +59,10 @@ _PREFIX_READERS = (
     "lmetric-scorer",
     PREDICTOR,
 )
+_HANDLERS = ("disagg-profile-handler", "pd-profile-handler")
+"""Profile handlers for which the reference adds the same producer, without a parameter that names it."""
+
+_PRECISE = "precise-prefix-cache-producer"
 _PREDICTION_READERS = ("latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter")
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
 """Parameters with which a plugin selects the source of its matches."""
@@ -127,7 +131,9 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     if not given and not profiles:
         given, profiles = _default_plugins()
     plugins = tuple(map(_with_producer, _with_predictor(given)))
-    if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
+    names, types = {plugin.known_as for plugin in plugins}, {plugin.type for plugin in plugins}
+    is_read = plugins != given or (_PRECISE not in types and not types.isdisjoint(_HANDLERS))
+    if is_read and DEFAULT_PRODUCER not in names:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
     admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
     return KVAtlasConfig(

@@ -9,6 +9,7 @@ from msgspec import Meta
 from .approximate import ApproximateConfig
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
+from .disaggregation import DisaggregationConfig
 from .estimate import EstimateConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .lmcache import LmcacheConfig
@@ -282,7 +283,7 @@ class SchedulingProfileConfig(Section, frozen=True):
     """Scheduling profile, as in EndpointPickerConfig."""
 
     name: str = "default"
-    """Name of the profile; only one is supported."""
+    """Name of the profile; several need a profile handler in `plugins`."""
     plugins: tuple[ProfilePluginConfig, ...] = ()
     """Filters in their order, scorers, and a picker; default picker: `max-score-picker`."""
 
@@ -336,10 +337,12 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Blocks of endpoints without events."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
+    disaggregation: DisaggregationConfig = DisaggregationConfig()
+    """Stages of requests on different servers, with `weights`."""
     plugins: tuple[PluginConfig, ...] = ()
     """Plugins, instead of `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
-    """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    """Scheduling profiles; absent: one with every filter, scorer and picker in `plugins`, with weight 1."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
     """Request bodies."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()

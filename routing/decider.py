@@ -10,7 +10,7 @@ import msgspec
 from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
-from ..scorers.core.decision import Decision, Origin
+from ..scorers.core.decision import Decision, Origin, Placement
 from ..scorers.core.model import RequestView
 from ..tokenization.model import Prompt
 from .policy import Policy
@@ -18,6 +18,8 @@ from .router import Overload
 
 EndpointLabels = Callable[[str], Mapping[str, str]]
 """Model name -> labels that an endpoint must have to serve it."""
+
+_OF_THE_REQUEST = ("no_prefix_reason", "cut_reason", "n_prompts", "config_generation", "origin")
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -67,7 +69,7 @@ class Decider:
         )
         if not len(candidates):
             return None
-        return msgspec.structs.replace(
+        decision = msgspec.structs.replace(
             policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),
             no_prefix_reason=overload if overload is not None or prompt is None else prompt.reason,
             cut_reason=prompt.cut if prompt is not None else None,
@@ -75,6 +77,20 @@ class Decider:
             config_generation=policy.generation,
             origin=origin,
         )
+        placement = decision.placement
+        if placement is None or not placement.stages:
+            return decision
+        return msgspec.structs.replace(decision, placement=_with_same_request(placement, decision))
+
+
+def _with_same_request(placement: Placement, decision: Decision) -> Placement:
+    """Return the placement with what a decision says of the request in the decisions of its stages too."""
+    same = {name: getattr(decision, name) for name in _OF_THE_REQUEST}
+    stages = tuple(
+        msgspec.structs.replace(each, decision=msgspec.structs.replace(each.decision, **same))
+        for each in placement.stages
+    )
+    return msgspec.structs.replace(placement, stages=stages)
 
 
 def usable_tokens(decision: Decision) -> int:

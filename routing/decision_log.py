@@ -127,8 +127,10 @@ class DecisionLog:
 
 def size_bytes(decision: Decision) -> int:
     """Return an upper bound of the memory of a lasting decision, without what it shares with others. Cost: O(scorers)."""
-    n_bytes = DECISION_BYTES + len(decision.model) * CHAR_BYTES + decision.n_bytes
-    return n_bytes + len(decision.scorers) * SCORER_BYTES + decision.n_dropped * DROP_BYTES
+    n_bytes = len(decision.model) * CHAR_BYTES + decision.n_bytes
+    for each in (decision, *(stage.decision for stage in decision.stages)):
+        n_bytes += DECISION_BYTES + len(each.scorers) * SCORER_BYTES + each.n_dropped * DROP_BYTES
+    return n_bytes
 
 
 def decision_families(log: DecisionLog) -> Iterator[Metric]:

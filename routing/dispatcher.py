@@ -7,13 +7,13 @@ import heapq
 from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
-from ..scorers.core.decision import Decision
+from ..scorers.core.decision import PREFILL, Decision, Stage
 from ..scorers.core.model import RequestView
 from ..scorers.core.shadow import Repeat
 from .policy import Policy
 from .priority import prioritized
 from .records import Records
-from .router import ModelRewrite, Route
+from .router import NO_HEADERS, ModelRewrite, Part, Route
 
 
 class Dispatcher:
@@ -58,26 +58,39 @@ class Dispatcher:
         headers, more_faults = profile.response_headers(decision)
         if faults or more_faults:
             self._records.count_faults(faults + more_faults)
+        placement = decision.placement
         return Route(
             self._addresses(decision),
             decision,
             headers,
+            # With a prefill stage the tokens come from there instead of being computed, before the first byte all the same.
             self._fleet.in_flight.book(
                 best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
             ),
             rewrite,
             prediction,
             self._records.routed(view, decision, prefix, repeat),
+            placement.headers if placement is not None else NO_HEADERS,
             reporters=policy.requests.reporters,
+            parts=tuple(self._part(each, view, prefix) for each in placement.stages)
+            if placement is not None
+            else (),
         )
+
+    def _part(self, stage: Stage, view: RequestView, prefix: Prefix | None) -> Part:
+        """Book the part of a request that another endpoint does than the one that answers."""
+        best, computes = stage.decision.best, stage.name == PREFILL
+        booking = self._fleet.in_flight.book(
+            best.name, tokens=best.uncached_tokens(view) if computes else 0, now=view.now
+        )
+        return Part(booking, self._fleet.routed(best, prefix, now=view.now) if computes else None)
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:
         """Return the addresses of the picked endpoints, then of the next best as fallbacks."""
-        if len(decision.picked) == 1:
-            picked: tuple[str, ...] = (decision.best.address,)
-        else:
-            addresses = dict(zip(decision.kept_names, decision.kept_addresses, strict=True))
-            picked = tuple(addresses[name] for name in decision.picked)
+        picked, placement = decision.picked_addresses, decision.placement
+        if placement is not None and placement.port is not None:
+            # The header names one rank, so no other address will do.
+            return (f"{picked[0].rpartition(':')[0]}:{placement.port}",)
         if not self._n_fallbacks:
             return picked
         # Draws break ties, so that the load of a failing endpoint is spread over several others.

@@ -28,6 +28,8 @@ class Feedback:
         if route.booking is None:
             return
         route.booking.begun()
+        for part in route.parts:
+            part.booking.ended()
         if response.is_first_token and response.served in (None, route.addresses[0]):
             ttft_s = time.monotonic() - route.booking.at
             picker = self._picker
@@ -45,13 +47,16 @@ class Feedback:
     def _settle(self, route: Route, completion: Completion) -> None:
         picker = self._picker
         picker.records.count_faults(picker.policy.profile.ended(route.decision, tpot_s=completion.tpot_s))
-        if route.booking is not None:
-            if completion.is_hidden:
-                route.booking.unseen()
-            else:
-                route.booking.ended()
-        if route.prediction is not None and not completion.was_computed:
-            picker.fleet.predictions.withdraw(route.prediction)
+        for booking in (route.booking, *(part.booking for part in route.parts)):
+            if booking is not None and completion.is_hidden:
+                booking.unseen()
+            elif booking is not None:
+                booking.ended()
+        if completion.was_computed:
+            return
+        for prediction in (route.prediction, *(part.prediction for part in route.parts)):
+            if prediction is not None:
+                picker.fleet.predictions.withdraw(prediction)
 
     def _audit(self, route: Route, completion: Completion) -> None:
         """Audit a request if the engine counted what it reused, and the response is the picked endpoint's."""
@@ -61,8 +66,9 @@ class Feedback:
         if usage.prompt_tokens is None or usage.cached_tokens is None:
             return
         fleet, decision = self._picker.fleet, route.decision
+        # The sidecar reports what the prefill server found in its cache, if there is a prefill stage.
         found = audit_request(
-            decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
+            decision.computing, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
         )
         if found is not None:
             fleet.audited(found, now=time.monotonic())

@@ -26,7 +26,7 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import covering_keys, prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, SCREENED, denied
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NOT_CACHED, unpicked
 from .request_views import completed_view, request_view
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
@@ -188,7 +188,12 @@ class Picker(Router):
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
         view = request_view(
-            _model_of(prompt), prefix, request.headers, prompt=prompt, priority=origin.priority
+            _model_of(prompt),
+            prefix,
+            request.headers,
+            prompt=prompt,
+            priority=origin.priority,
+            has_body=request.has_body,
         )
         view = completed_view(view, policy, read.parsed, burst)
         draws = records.draws(self._rng)
@@ -208,15 +213,14 @@ class Picker(Router):
             decision = decide(subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
-        if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
+        is_gated = request.has_body and only_if_cached(request.headers)
+        if is_gated and decision.picked and not usable_tokens(decision):
             return NOT_CACHED
         repeat = Repeat(decision.candidates, draws) if draws is not None else None
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            if decision.denied is not None:
-                return denied(decision.denied)
-            return SCREENED if policy.profile.is_screened(decision) else NONE_LEFT
+            return unpicked(decision, is_screened=policy.profile.is_screened(decision))
         return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 

@@ -8,7 +8,7 @@ from ..configs.schema import AdmissionConfig
 from ..scorers.core.around import AttributeReporter, IdentityReader
 from ..scorers.core.base import LoadEstimate
 from ..scorers.core.prefix_source import BurstProducer
-from ..scorers.core.profile import Profile
+from ..scorers.core.scheduler import Deciding
 from ..tokenization.requests.parsers import BodyParser
 from .admission import Admission
 
@@ -46,7 +46,7 @@ class Policy:
     """
 
     generation: int
-    profile: Profile
+    profile: Deciding
     admission: Admission = field(default_factory=lambda: Admission(AdmissionConfig()))
     requests: RequestPolicy = field(default_factory=RequestPolicy)
     load: LoadEstimate | None = None

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from ..fleet.audit import Audited
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
-from ..scorers.core.decision import Decision, PluginFault
+from ..scorers.core.decision import Decision
+from ..scorers.core.faults import PluginFault
 from ..scorers.core.model import RequestView
 from ..scorers.core.shadow import Draws, Repeat
 from .decider import usable_tokens
@@ -47,6 +48,8 @@ class Records:
         self.decisions.add(decision, request_id=request_id, at=time.time())
         if decision.denied is not None:
             self.metrics.denied(decision.denied.by)
+        elif decision.placement is not None and decision.placement.lacking is not None:
+            self.metrics.missing(decision.placement.lacking)
 
     def routed(
         self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None
@@ -93,6 +96,10 @@ class Records:
     def _count_route(self, decision: Decision) -> None:
         self.metrics.picked(decision.picked[0])
         self.count_faults(decision.faults)
+        if decision.placement is not None:
+            self.metrics.placed(decision.placement)
+            for stage in decision.stages:
+                self.count_faults(stage.decision.faults)
         if decision.no_prefix_reason is not None:
             self.metrics.no_prefix(decision.no_prefix_reason)
         if decision.cut_reason is not None:
@@ -100,4 +107,4 @@ class Records:
         if decision.is_estimated:
             self.metrics.prompt_estimated(tokens=decision.n_tokens)
             return
-        self.metrics.prompt_known(tokens=decision.n_tokens, usable=usable_tokens(decision))
+        self.metrics.prompt_known(tokens=decision.n_tokens, usable=usable_tokens(decision.computing))

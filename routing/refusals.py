@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..configs.section import MAX_NAME_CHARS
-from ..scorers.core.decision import Denied
+from ..scorers.core.decision import PROFILE, Decision
+from ..scorers.core.drops import Denied
 from .router import Overload, Refusal, RefusalCode
 
 NO_CANDIDATES = Refusal(
@@ -61,6 +62,33 @@ NO_MODEL_LIST = Refusal(RefusalCode.SERVICE_UNAVAILABLE, "no model data collecte
 
 TOO_MANY_HEADERS = Refusal(RefusalCode.HEADERS_TOO_LARGE, "the request has too many headers")
 """Headers that were not read could not be removed."""
+
+
+NO_PROFILE = Refusal(
+    RefusalCode.BAD_REQUEST, "there is no scheduling profile of the name in the request's header"
+)
+"""`header-profile-handler` has no profile of that name. The reference answers 429, after which clients try again."""
+
+
+def unpicked(decision: Decision, *, is_screened: bool) -> Refusal:
+    """Return the refusal of a request for which a decision picks no endpoint.
+
+    Args:
+        decision: on the request.
+        is_screened: whether screeners dropped the last candidates.
+    """
+    if decision.denied is not None:
+        return denied(decision.denied)
+    lacking = decision.placement.lacking if decision.placement is not None else None
+    if lacking == PROFILE:
+        return NO_PROFILE
+    if lacking is not None:
+        return Refusal(
+            RefusalCode.SERVICE_UNAVAILABLE,
+            f"the request needs a server for its {lacking} stage, and there is none",
+            dropped_reason="rejected-no-endpoints",
+        )
+    return SCREENED if is_screened else NONE_LEFT
 
 
 def denied(admission: Denied) -> Refusal:

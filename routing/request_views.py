@@ -22,6 +22,7 @@ def request_view(
     *,
     prompt: Prompt | None = None,
     priority: int = 0,
+    has_body: bool = True,
 ) -> RequestView:
     """Return a request as scorers see it, at the present time.
 
@@ -30,6 +31,7 @@ def request_view(
         prefix: block keys of the prompt, None if it has none.
         headers: of the request, None if it did not come by HTTP.
         priority: priority of its objective.
+        has_body: whether the client sent a body.
         prompt: the prompt, from which its tokens are estimated if their ids are missing or cut; None if it is not known.
     """
     n_tokens = prefix.n_tokens if prefix is not None else 0
@@ -45,6 +47,7 @@ def request_view(
         headers=headers or {},
         priority=priority,
         is_estimated=is_estimated,
+        has_body=has_body,
     )
 
 

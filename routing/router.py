@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -89,6 +90,21 @@ class Arrival:
     keys: array[int]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The part of a request that another endpoint does than the one that answers.
+
+    Attributes:
+        booking: the part in the accounts of its endpoint; it ends with the first byte of the response.
+        prediction: blocks that its endpoint will hold of the prompt, None if nothing is predicted.
+    """
+
+    booking: Booking
+    prediction: Prediction | None = None
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
 class Route(msgspec.Struct, frozen=True):
     """The destination of a request.
 
@@ -102,6 +118,7 @@ class Route(msgspec.Struct, frozen=True):
         arrival: data to record of the request, None if it is not recorded.
         request_headers: lower-case name -> value, to set on the request that the engine gets.
         reporters: report numbers about the request to the gateway, at its end.
+        parts: what other endpoints do of the request; empty if the first of `addresses` does all.
     """
 
     addresses: tuple[str, ...]
@@ -113,6 +130,7 @@ class Route(msgspec.Struct, frozen=True):
     arrival: Arrival | None = None
     request_headers: Mapping[str, str] = {}
     reporters: tuple[AttributeReporter, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 class RefusalCode(Enum):

@@ -29,12 +29,13 @@ from . import (
 )
 from .admitters import latency_slo, probabilistic
 from .core.registry import Registry
+from .deciders import always, prefix_based
 from .filters import (
     by_label,
-    decode_role,
     header_based_testing,
     label_selector,
     prefix_cache_affinity,
+    roles,
     saturation,
     slo_headroom_tier,
     utilization,
@@ -42,6 +43,7 @@ from .filters import (
 from .filters import endpoint_attribute as attribute_filter
 from .filters import session_affinity as session_filter
 from .filters import topology_affinity as topology_filter
+from .handlers import data_parallel, disagg, header_profile, pd, single
 from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
@@ -79,7 +81,7 @@ def builtin_registry() -> Registry:
         header_based_testing,
         session_filter,
         topology_filter,
-        decode_role,
+        roles,
         utilization,
         saturation,
         prefix_cache_affinity,
@@ -99,6 +101,13 @@ def builtin_registry() -> Registry:
         attribute_reporter,
         models_responder,
         rollout,
+        always,
+        prefix_based,
+        single,
+        disagg,
+        pd,
+        header_profile,
+        data_parallel,
     ):
         plugin.register(registry)
     return registry

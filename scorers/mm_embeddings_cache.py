@@ -36,7 +36,7 @@ class MediaProducerParams(PluginParams, frozen=True):
     )
     """Memory of an encoder's cache, in MiB, of which an item takes 2; 0 or less: 4096."""
     encode_profile: str = ""
-    """Accepted without effect: there is one profile."""
+    """Accepted without effect: the servers that a profile picks are those that its plugins learn from."""
 
     def producer(self) -> MediaProducer:
         """Return the producer that the parameters describe."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from .core.base import Scorer
+from .core.base import Filter, Scorer
 from .core.max_score import MaxScorePicker
 from .core.prefix_source import OneTier
 from .core.profile import Profile
@@ -41,13 +41,16 @@ class Weights(Protocol):
         ...
 
 
-def default_profile(weights: Weights, *, tiers: Sequence[str]) -> Profile:
+def default_profile(
+    weights: Weights, *, tiers: Sequence[str], filters: Sequence[tuple[str, Filter]] = ()
+) -> Profile:
     """Return the profile for the short form `weights:`.
 
     Args:
         weights: one weight per scorer.
         tiers: names of the configured tiers, fastest first, at least one. `gpu-prefix-cache-scorer` reads the first,
             `cpu-prefix-cache-scorer` the second; it scores 0 if there is no second tier.
+        filters: (name, filter), in the order of their calls.
     """
     second = tiers[1] if len(tiers) > 1 else None
     scorers: list[tuple[str, Scorer, float]] = [
@@ -56,4 +59,4 @@ def default_profile(weights: Weights, *, tiers: Sequence[str]) -> Profile:
         (GPU_PREFIX_NAME, PrefixCacheScorer(OneTier(tiers[0])), weights.gpu_prefix_cache),
         (CPU_PREFIX_NAME, PrefixCacheScorer(OneTier(second)), weights.cpu_prefix_cache),
     ]
-    return Profile(scorers, MaxScorePicker())
+    return Profile(scorers, MaxScorePicker(), filters)

@@ -17,7 +17,7 @@ from .messages import Message
 LB_NAMESPACE = "envoy.lb"
 """Dynamic metadata of load balancing: carries the destination out, and the endpoint that served back."""
 
-_ESSENTIAL = CONTROL_HEADERS | {":path", "prefer", "traceparent", REQUEST_ID_HEADER}
+_ESSENTIAL = CONTROL_HEADERS | {":path", "prefer", "traceparent", "epp-profile", REQUEST_ID_HEADER}
 
 _SERVED_KEY = f"{DESTINATION_HEADER}-served"
 _ATTRIBUTES_NAMESPACE = "envoy.filters.http.ext_proc"

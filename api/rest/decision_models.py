@@ -104,6 +104,31 @@ class CounterfactualOut(Own):
     picks: list[str] = Field(description="the endpoints that then have the highest total")
 
 
+class StageOut(Own):
+    """A stage of the request that another endpoint does than the one that answers."""
+
+    name: str = Field(description="prefill or encode")
+    profile: str = Field(description="the profile that picked")
+    picked: list[str] = Field(description="best first")
+    blocks: int
+    tie: bool = Field(description="whether chance decided the first place")
+    picker: str = Field(description="type of the plugin that picked")
+    faults: list[FaultOut]
+    endpoints: list[ScoredEndpointOut]
+
+
+class PlacementOut(Own):
+    """What a profile handler made of the request; the decision itself is that of the endpoint that answers."""
+
+    kind: str = Field(description="such as prefill-decode; none if nobody was picked")
+    profile: str = Field(description="the profile that picked the endpoint that answers")
+    lacking: str | None = Field(
+        description="the stage that the request needs and no endpoint can do; null if none is"
+    )
+    headers: dict[str, str] = Field(description="for the sidecar of the endpoint that answers")
+    stages: list[StageOut]
+
+
 class ScoreResponse(Own):
     """A decision with its reasons; answer of `/v1/score`."""
 
@@ -124,6 +149,9 @@ class ScoreResponse(Own):
         description="null where no change of one weight does it, or the picker does not go by totals"
     )
     faults: list[FaultOut]
+    placement: PlacementOut | None = Field(
+        default=None, description="null if the configuration has no profile handler"
+    )
     endpoints: list[ScoredEndpointOut]
 
 
@@ -167,6 +195,12 @@ class DecisionSummaryOut(Own):
     tokens_estimated: bool = Field(default=False, description="whether `tokens` is an estimate")
     usable_tokens: int | None = Field(description="cached on the picked endpoint; null without prefix")
     picked: list[str]
+    placement: str | None = Field(
+        default=None, description="kind of placement; null if the configuration has no profile handler"
+    )
+    stages: dict[str, list[str]] = Field(
+        default={}, description="stage done elsewhere -> endpoints that do it"
+    )
     total: float | None = Field(description="of the picked endpoint; null when nobody was picked")
     tie: bool
     config_generation: int

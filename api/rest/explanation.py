@@ -10,7 +10,7 @@ import msgspec
 from ...fleet.audit import Audited
 from ...routing.decision_log import KeptDecision
 from ...scorers.core.counterfactual import WeightChange, smallest_change
-from ...scorers.core.decision import Decision
+from ...scorers.core.decision import Decision, Placement, Stage
 from .decision_models import AuditedOut, CounterfactualOut, DecisionSummaryOut
 from .explained_endpoints import explained_endpoints
 
@@ -65,6 +65,8 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
         tokens_estimated=decision.is_estimated,
         usable_tokens=prefix.usable_tokens if prefix else None,
         picked=list(decision.picked),
+        placement=decision.placement.kind if decision.placement is not None else None,
+        stages={each.name: list(each.decision.picked) for each in decision.stages},
         total=first.total if first else None,
         tie=decision.tie,
         config_generation=decision.config_generation,
@@ -87,9 +89,38 @@ def _reasons(decision: Decision) -> dict[str, object]:
         "noPrefixReason": decision.no_prefix_reason,
         "cutReason": decision.cut_reason,
         "counterfactual": _counterfactual(change).model_dump(by_alias=True) if change else None,
-        "faults": [
-            {"name": fault.name, "reason": fault.reason, "detail": fault.detail} for fault in decision.faults
-        ],
+        "faults": _faults(decision),
+        "placement": _placement(decision.placement) if decision.placement is not None else None,
+        "endpoints": explained_endpoints(decision),
+    }
+
+
+def _faults(decision: Decision) -> list[dict[str, str]]:
+    return [{"name": fault.name, "reason": fault.reason, "detail": fault.detail} for fault in decision.faults]
+
+
+def _placement(placement: Placement) -> dict[str, object]:
+    """Return the members of `PlacementOut`."""
+    return {
+        "kind": placement.kind,
+        "profile": placement.profile,
+        "lacking": placement.lacking,
+        "headers": placement.headers,
+        "stages": [_stage(each) for each in placement.stages],
+    }
+
+
+def _stage(stage: Stage) -> dict[str, object]:
+    """Return the members of `StageOut`."""
+    decision, prefixes = stage.decision, stage.decision.prefixes
+    return {
+        "name": stage.name,
+        "profile": stage.profile,
+        "picked": decision.picked,
+        "blocks": prefixes.max_blocks if prefixes is not None else 0,
+        "tie": decision.tie,
+        "picker": decision.picker,
+        "faults": _faults(decision),
         "endpoints": explained_endpoints(decision),
     }
 

@@ -82,12 +82,13 @@ def weight_routes(live: LiveConfig, log: DecisionLog, set_weights: SetWeights) -
     @router.get("/weights", summary="The weights in force")
     async def weights() -> WeightsInForceOut:
         """Return every scorer's weight, under the name that changes it."""
-        scorers = live.plan.profile.scorers
+        found = weights_of(live.plan)
+        scorers = live.plan.profile.scorers[: len(found)]  # `weights` are of every stage's profile alike
         return WeightsInForceOut(
             generation=live.generation,
             weights=[
                 WeightOut(name=name, scorer=scorer, weight=weight)
-                for (name, weight), (scorer, _, _) in zip(weights_of(live.plan).items(), scorers, strict=True)
+                for (name, weight), (scorer, _, _) in zip(found.items(), scorers, strict=True)
             ],
         )
 

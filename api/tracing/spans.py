@@ -65,16 +65,23 @@ class SpanWriter:
         return context
 
     def decision(self, decision: Decision, parent: SpanContext, times_ns: tuple[int, int]) -> None:
-        """Write the spans of a decision, one for each scorer and four more.
+        """Write the spans of a decision, for each profile one for each scorer and four more.
 
         The parts of a decision are computed together, so that all of its spans have the same times.
         """
+        placement = decision.placement
+        for stage in decision.stages:
+            self._profile(stage.decision, stage.profile, parent, times_ns)
+        self._profile(decision, placement.profile if placement is not None else "default", parent, times_ns)
+
+    def _profile(self, decision: Decision, name: str, parent: SpanContext, times_ns: tuple[int, int]) -> None:
+        """Write the spans of one profile's decision."""
         names, totals = decision.kept_names, decision.totals
         request: dict[str, AttributeValue] = {"gen_ai.request.model": decision.model}
         if decision.origin is not None:
             request["gen_ai.request.id"] = decision.origin.request_id
         profile = self.write(
-            "run_scheduler_profile", parent, times_ns, {"llm_d.epp.scheduling.profile.name": "default"}
+            "run_scheduler_profile", parent, times_ns, {"llm_d.epp.scheduling.profile.name": name}
         )
         filtered = {
             "llm_d.epp.filter.candidate_endpoints": len(names) + decision.n_dropped,

@@ -16,6 +16,7 @@ from ...api.rest.decision_models import (
     ScoredEndpointOut,
     ScoreOut,
     SloOut,
+    StageOut,
 )
 from .client import Client
 
@@ -42,6 +43,20 @@ def fetch_decision(client: Client, request_id: str | None) -> DecisionOut | None
 def print_decision(console: Console, decision: DecisionOut) -> None:
     """Print a table of the candidates, best first, and the reasons of the pick."""
     console.print(_title(decision), highlight=False, markup=False)
+    _print_candidates(console, decision)
+    if (placement := decision.placement) is not None:
+        for stage in placement.stages:
+            console.print(
+                f"{stage.name}, profile {stage.profile} -> {', '.join(stage.picked)}", highlight=False
+            )
+            _print_candidates(console, stage)
+        if placement.lacking is not None:
+            console.print(f"refused: no server can do the stage {placement.lacking}", highlight=False)
+    for line in _reasons(decision):
+        console.print(line, highlight=False, markup=False)
+
+
+def _print_candidates(console: Console, decision: DecisionOut | StageOut) -> None:
     table = Table(box=None, pad_edge=False)
     terms: list[ScoreOut] = max((each.scores for each in decision.endpoints), key=len)
     table.add_column("endpoint", overflow="fold")
@@ -52,8 +67,6 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
     for endpoint in sorted(decision.endpoints, key=lambda each: (each.filtered_by is not None, -each.total)):
         table.add_row(*_row(endpoint, decision, n_terms=len(terms)))
     console.print(table, highlight=False)
-    for line in _reasons(decision):
-        console.print(line, highlight=False, markup=False)
 
 
 def _title(decision: DecisionOut) -> str:
@@ -65,7 +78,7 @@ def _title(decision: DecisionOut) -> str:
     return f"{decision.request_id}  {when}\n{decision.model}, {about}{decision.tokens} tokens{of} -> {picked}"
 
 
-def _row(endpoint: ScoredEndpointOut, decision: DecisionOut, *, n_terms: int) -> list[str]:
+def _row(endpoint: ScoredEndpointOut, decision: DecisionOut | StageOut, *, n_terms: int) -> list[str]:
     if endpoint.filtered_by is not None:
         note = f"dropped by {endpoint.filtered_by}: {endpoint.filter_reason}"
         return [endpoint.name, "", *[""] * n_terms, _cached(endpoint), endpoint.trust, note]

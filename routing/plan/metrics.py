@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import gauge
-from ...scorers.core.profile import Profile
+from ...scorers.core.scheduler import Deciding
 from ...scorers.latency.cost import LatencyCostScorer
 from ...scorers.latency.groups import FitReport
 from ...scorers.latency.predictor import LatencyPredictor
@@ -40,7 +40,7 @@ class ConfigMetrics:
         self._loads.labels(source, outcome).inc()
 
 
-def latency_families(profile: Profile) -> Iterator[Metric]:
+def latency_families(profile: Deciding) -> Iterator[Metric]:
     """Yield costs, their errors and the implied credits of every group of endpoints. Cost: O(groups * tiers)."""
     first: dict[str, list[FitReport]] = {
         name: scorer.reports() for name, scorer, _ in profile.scorers if isinstance(scorer, LatencyCostScorer)

@@ -13,15 +13,19 @@ from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
+from ...scorers.core.base import (
+    Handler,
+    LoadEstimate,
+    ReadsMedia,
+)
 from ...scorers.core.ignored import ignored
-from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams, Remarks
 from ...scorers.core.prefix_source import BurstProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
+from ...scorers.core.scheduler import Deciding, Scheduler
 from ...scorers.errors import ParametersError, ProfileError
-from ...scorers.weights import default_profile
+from ...scorers.handlers.single import SingleHandler
 from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
@@ -30,9 +34,11 @@ from .declared import Declared, context_of, producers_of
 from .entry_points import add_offered
 from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
+from .parts import Parts
 from .producers import produced_tiers
 from .reference import NO_EFFECT, NOT_HERE
 from .reference_params import NO_EFFECT_PARAMS
+from .short_form import profile_of_weights
 
 T = TypeVar("T")
 
@@ -43,9 +49,9 @@ class Plan:
 
     Attributes:
         config: the configuration, with tiers and event plane as its producers describe them.
-        profile: makes the decisions.
+        profile: makes the decisions: one profile, or several with a handler.
         notes: plugins that were accepted without effect, one line each.
-        references: plugins of the profile, in its order; empty if the profile is made from `weights`.
+        references: plugins of the profiles, in their order; empty if the profile is made from `weights`.
         built: (kind, name) -> plugin, for the plugins that act.
         requests: what the configuration has done with requests and responses.
         load: what a request adds to the load of its endpoint, beside its prompt; None for nothing.
@@ -53,7 +59,7 @@ class Plan:
     """
 
     config: KVAtlasConfig
-    profile: Profile
+    profile: Deciding
     notes: tuple[str, ...] = ()
     references: tuple[ProfilePluginConfig, ...] = ()
     built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
@@ -76,8 +82,10 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
     if not config.plugins:
         if problems := parser_problems(config):
             raise SchedulingError(problems)
-        profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
-        return Plan(config, profile, requests=parsing_policy(config))
+        return Plan(config, profile_of_weights(config), requests=parsing_policy(config))
+    if config.disaggregation.is_on:
+        message = "found together with plugins; add disagg-profile-handler to plugins instead"
+        raise SchedulingError([Problem(message, ("disaggregation",))])
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -88,18 +96,6 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
     except SchedulingError as error:
         return error.problems
     return ()
-
-
-@dataclass(slots=True)
-class _Parts:
-    """The plugins of a profile, by kind."""
-
-    filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
-    scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
-    pickers: list[Picker] = field(default_factory=list[Picker])
-    screeners: list[str] = field(default_factory=list[str])
-    admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
-    predictor: tuple[str, Predictor] | None = None
 
 
 class _Planner:
@@ -229,41 +225,75 @@ class _Planner:
                 return estimate
         return None
 
-    def _profile(self, context: BuildContext) -> Profile | None:
-        parts = _Parts()
-        self._add_to_all(parts, context)
-        for path, reference in self._references():
-            self._used.append(reference)
-            own = context.sources.get(reference.plugin_ref)
-            self._add(parts, path, reference, replace(context, own=own))
+    def _profile(self, context: BuildContext) -> Deciding | None:
+        common = Parts()
+        self._add_to_all(common, context)
+        names = [each.name for each in self._config.scheduling_profiles] or ["default"]
+        deciders = dict(self._acting(self._registry.deciders))
+        of_handlers = replace(
+            context,
+            profiles=tuple(names),
+            deciders=deciders,
+            stage_headers=next((each for _, each in self._acting(self._registry.stage_headers)), None),
+        )
+        handler = self._handler(of_handlers)
+        is_alone = len(names) == 1 and (handler is None or isinstance(handler, SingleHandler))
+        for second in (number for number, name in enumerate(names) if name in names[:number]):
+            message = f"found {names[second]!r}, the name of another profile too"
+            self._problems.append(Problem(message, ("schedulingProfiles", second, "name")))
+        profiles: dict[str, Profile] = {}
+        for number, name in enumerate(names):
+            parts = common if is_alone else Parts()
+            for path, reference in self._references(number):
+                self._used.append(reference)
+                own = context.sources.get(reference.plugin_ref)
+                self._add(parts, path, reference, replace(context, own=own))
+            try:
+                profiles[name] = parts.profile()
+            except ProfileError as error:
+                self._problems.append(Problem(str(error), ("schedulingProfiles", number)))
         if self._problems:
             return None
-        self._notes += self._remarks(context)
-        picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
-        try:
-            return Profile(
-                parts.scorers,
-                picker,
-                parts.filters,
-                screeners=parts.screeners,
-                admitters=parts.admitters,
-                predictor=parts.predictor,
+        self._notes += self._remarks(of_handlers)
+        if handler is None or is_alone:
+            return profiles[names[0]]
+        has_common = common.filters or common.admitters or common.predictor is not None
+        return Scheduler(
+            profiles,
+            handler,
+            common=common.profile() if has_common else None,
+            reads_media=any(isinstance(each, ReadsMedia) for each in deciders.values()),
+        )
+
+    def _handler(self, context: BuildContext) -> Handler | None:
+        """Return the handler, None if there is none: then one profile decides."""
+        declared = [each for each in self._declared.values() if "handler" in each.params]
+        for second in declared[1:]:
+            message = f"found {second.config.type!r}, a second profile handler; keep one"
+            self._problems.append(Problem(message, (*second.path, "type")))
+        if declared:
+            return self._built(self._registry.handlers, declared[0], context)
+        is_unusable = any(self._registry.handlers.get(each.type) for each in self._config.plugins)
+        if len(context.profiles) > 1 and not is_unusable:
+            message = (
+                f"found {len(context.profiles)} profiles and no profile handler to run them; add one to plugins, "
+                "such as disagg-profile-handler, or keep one profile"
             )
-        except ProfileError as error:
-            self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
-            return None
+            self._problems.append(Problem(message, ("schedulingProfiles", 1)))
+        return None
 
     def _remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield what has no effect in the parameters of the profile's plugins."""
-        for reference in self._used:
-            declared = self._declared.get(reference.plugin_ref)
+        handlers = [name for name, each in self._declared.items() if "handler" in each.params]
+        for name in (*dict.fromkeys(each.plugin_ref for each in self._used), *handlers):
+            declared = self._declared.get(name)
             found = declared.params.values() if declared is not None else ()
             for params in {type(each): each for each in found}.values():
                 if isinstance(params, Remarks):
                     for remark in params.remarks(context):
-                        yield f"plugin {reference.plugin_ref}: {remark}"
+                        yield f"plugin {name}: {remark}"
 
-    def _add_to_all(self, parts: _Parts, context: BuildContext) -> None:
+    def _add_to_all(self, parts: Parts, context: BuildContext) -> None:
         """Add the plugins that act for every profile, and need not be listed in one."""
         predictors = [each for each in self._declared.values() if "predictor" in each.params]
         for second in predictors[1:]:
@@ -279,23 +309,18 @@ class _Planner:
             if (admitter := self._built(self._registry.admitters, declared, own)) is not None:
                 parts.admitters.append((name, admitter))
 
-    def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
-        """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
+    def _references(self, number: int) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
+        """Yield the plugins of a profile, each with its path; without any profile, all that can be in one."""
         profiles = self._config.scheduling_profiles
-        if len(profiles) > 1:
-            message = (
-                f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
-            )
-            self._problems.append(Problem(message, ("schedulingProfiles", 1)))
-        for profile in profiles[:1]:
+        for profile in profiles[number : number + 1]:
             for position, reference in enumerate(profile.plugins):
-                yield ("schedulingProfiles", 0, "plugins", position), reference
+                yield ("schedulingProfiles", number, "plugins", position), reference
         for name, declared in () if profiles else self._declared.items():
             if declared.decides:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
 
     def _add(
-        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, context: BuildContext
+        self, parts: Parts, path: KeyPath, reference: ProfilePluginConfig, context: BuildContext
     ) -> None:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
@@ -323,13 +348,16 @@ class _Planner:
             )
 
     def _built(self, plugins: Plugins[T], declared: Declared, context: BuildContext) -> T | None:
-        """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""
+        """Build a plugin of that kind, once for all profiles.
+
+        None if its type is of another kind, or if it cannot be built: then a problem is added.
+        """
         blueprint = plugins.get(declared.config.type)
         if blueprint is None:
             return None
         key, params = (plugins.kind, declared.config.known_as), declared.params[plugins.kind]
         origin = (declared.config.type, params, context)
-        before = self._before.get(key)
+        before = self._all_built.get(key) or self._before.get(key)
         try:
             if before is not None and before.origin == origin:
                 plugin = cast("T", before.plugin)

@@ -12,11 +12,9 @@ _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
 _TOKENS = "token ids come from model.tokenizer, or from model.remoteTokenizer"
 _QUEUES = "kvatlas forwards requests at once and has no queues"
 _REPLICAS = "replicas of kvatlas share nothing; each learns from the engines' events"
-_PAIRS = "kvatlas picks one server for a request, not one for prefill and another for decode"
 _PULL = "kvatlas does not name a server from which another one pulls blocks"
 
 NO_EFFECT: Mapping[str, str] = {
-    "single-profile-handler": "kvatlas runs one profile",
     "metrics-data-source": _SCRAPING,
     "core-metrics-extractor": _SCRAPING,
     "model-server-protocol-metrics": _SCRAPING,
@@ -48,17 +46,6 @@ NO_EFFECT: Mapping[str, str] = {
 """Plugin type -> why it has no effect."""
 
 NOT_HERE: Mapping[str, str] = {
-    "disagg-profile-handler": _PAIRS,
-    "pd-profile-handler": _PAIRS,
-    "disagg-headers-handler": _PAIRS,
-    "prefill-header-handler": _PAIRS,
-    "header-profile-handler": "kvatlas runs one profile for every request",
-    "data-parallel-profile-handler": "each data-parallel rank with a port of its own is an endpoint here",
-    "always-disagg-pd-decider": _PAIRS,
-    "prefix-based-pd-decider": _PAIRS,
-    "always-disagg-multimodal-decider": _PAIRS,
-    "prefill-filter": _PAIRS,
-    "encode-filter": _PAIRS,
     "p2p-source-producer": _PULL,
 }
 """Plugin type of the reference that would change decisions and that kvatlas lacks -> why."""

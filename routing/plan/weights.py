@@ -13,6 +13,8 @@ from ...configs.errors import ConfigError, Problem
 from ...configs.schema import KVAtlasConfig, SchedulingProfileConfig, WeightsConfig
 from ...configs.section import Section, Weight
 from ...configs.words import nearest
+from ...scorers.core.decision import qualified
+from ...scorers.core.scheduler import Scheduler
 from .plan import Plan
 
 
@@ -21,7 +23,10 @@ class _OneWeight(Section, frozen=True):
 
 
 def weights_of(plan: Plan) -> dict[str, float]:
-    """Return the weight of each scorer: by key of `weights`, or by plugin name if the configuration has plugins."""
+    """Return the weight of each scorer.
+
+    By key of `weights`, by plugin name if the configuration has plugins, or by `profile/plugin` if it has a handler.
+    """
     if not plan.config.plugins:
         weights: dict[str, float] = msgspec.to_builtins(plan.config.weights)
         return weights
@@ -42,6 +47,9 @@ def with_weights(config: KVAtlasConfig, plan: Plan, weights: Mapping[str, object
     if not config.plugins:
         return msgspec.structs.replace(config, weights=_short(config.weights, weights))
     found = _named(plan, weights)
+    if isinstance(plan.profile, Scheduler):
+        profiles = tuple(_weighted(each, found) for each in config.scheduling_profiles)
+        return msgspec.structs.replace(config, scheduling_profiles=profiles)
     references = tuple(
         msgspec.structs.replace(each, weight=found.get(each.plugin_ref, each.weight))
         for each in plan.references
@@ -49,6 +57,17 @@ def with_weights(config: KVAtlasConfig, plan: Plan, weights: Mapping[str, object
     name = config.scheduling_profiles[0].name if config.scheduling_profiles else "default"
     profile = SchedulingProfileConfig(name=name, plugins=references)
     return msgspec.structs.replace(config, scheduling_profiles=(profile,))
+
+
+def _weighted(profile: SchedulingProfileConfig, weights: Mapping[str, float]) -> SchedulingProfileConfig:
+    """Return one of several profiles with weights by `profile/plugin`."""
+    plugins = tuple(
+        msgspec.structs.replace(
+            each, weight=weights.get(qualified(profile.name, each.plugin_ref), each.weight)
+        )
+        for each in profile.plugins
+    )
+    return msgspec.structs.replace(profile, plugins=plugins)
 
 
 def _short(before: WeightsConfig, weights: Mapping[str, object]) -> WeightsConfig:

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from .candidates import Candidates
 from .columns import FloatArray
 from .decision import Decision
-from .model import RequestView
+from .model import Candidate, RequestView
 from .predictions import Predictions
 from .ratings import Ratings, Verdicts
 
@@ -56,6 +56,56 @@ class Picker(Protocol):
         Args:
             totals: at least one, all finite.
             rng: uniform draws.
+        """
+        ...
+
+
+class Decider(Protocol):
+    """Plugin that decides whether a stage of a request is done by an endpoint of its own."""
+
+    @property
+    def type(self) -> str:
+        """Return the plugin type, its name in the configuration."""
+        ...
+
+    def wants(self, request: RequestView, endpoint: Candidate | None) -> bool:
+        """Return whether the stage is wanted.
+
+        Args:
+            request: the request.
+            endpoint: the endpoint that would do it otherwise, None if it is not chosen yet.
+        """
+        ...
+
+
+class RunProfile(Protocol):
+    """Runs profiles for one request; given to handlers."""
+
+    def __call__(self, profile: str, *, peer: Candidate | None = None) -> Decision:
+        """Return the decision of a profile of that name, which picked nothing if its filters dropped all candidates.
+
+        Args:
+            profile: name of a profile of the configuration.
+            peer: endpoint that does the other stage of the request, None if none is chosen yet.
+        """
+        ...
+
+
+class Handler(Protocol):
+    """Plugin that runs profiles for a request, and composes a placement of their decisions."""
+
+    @property
+    def type(self) -> str:
+        """Return the plugin type, its name in the configuration."""
+        ...
+
+    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:
+        """Return the decision of the endpoint that answers, with a placement; nothing is picked if there is none.
+
+        Args:
+            request: the request.
+            candidates: all endpoints, of all stages, with their prefixes; at least one.
+            run: runs a profile on them.
         """
         ...
 

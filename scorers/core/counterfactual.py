@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .columns import FloatArray, weighted_sums
-from .decision import Decision
+from .decision import Decision, qualified
 from .max_score import MaxScorePicker
 
 MAX_STEPS = 16
@@ -71,14 +71,17 @@ def leaders(decision: Decision, weights: Mapping[str, float]) -> tuple[str, ...]
 
     Args:
         decision: the decision to recompute.
-        weights: scorer name -> weight; other scorers keep their weight.
+        weights: scorer name -> weight, `profile/name` if the configuration has a handler; other scorers keep their weight.
     Returns:
         None if weights do not decide: no endpoint was picked, or the picker does not choose the highest total.
     Cost: O(candidates * scorers).
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
-    changed = [weights.get(name, weight) for name, _, weight in decision.scorers]
+    names = [name for name, _, _ in decision.scorers]
+    if decision.placement is not None:
+        names = [qualified(decision.placement.profile, name) for name in names]
+    changed = [weights.get(name, each.weight) for name, each in zip(names, decision.scorers, strict=True)]
     return decision.leaders(weighted_sums(decision.scores, changed))
 
 

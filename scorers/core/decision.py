@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from .candidates import Candidates
 from .columns import FloatArray, RowArray, shown, weighted_sums
+from .drops import Denied, Drop, Dropped, reasons_of
+from .faults import PluginFault
 from .kept_table import KeptTable
 from .model import Candidate, Rating
 from .prefix_columns import PrefixColumns
-from .ratings import Inputs, Reasons
+from .ratings import Inputs
 from .slo import Slo
+
+PREFILL, ENCODE = "prefill", "encode"
+"""Names of stages that other endpoints can do than the one that answers."""
+
+PROFILE = "profile"
+"""In place of such a name: the request names a profile that does not exist."""
 
 
 class WeightedScorer(NamedTuple):
@@ -46,34 +54,6 @@ class ScoreTerm(msgspec.Struct, frozen=True, gc=False):
         return self.weight * self.rating.score
 
 
-class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """Why a candidate was dropped: the name of the filter in the profile, and its reason for people."""
-
-    by: str
-    reason: str
-
-
-class Denied(msgspec.Struct, frozen=True, gc=False):
-    """Why a request was refused: the name of the admitter, and its reason for the client."""
-
-    by: str
-    reason: str
-
-
-class Drop(msgspec.Struct, frozen=True):
-    """The candidates that one filter dropped.
-
-    Attributes:
-        by: name of the filter in the profile.
-        rows: their rows in the table of all candidates.
-        reasons: makes their reasons, from a table of these rows; see `Verdicts`.
-    """
-
-    by: str
-    rows: RowArray
-    reasons: Reasons
-
-
 class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
     """A candidate with its terms in the profile's order; a dropped candidate has no terms."""
 
@@ -81,21 +61,6 @@ class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
     terms: tuple[ScoreTerm, ...]
     total: float
     dropped: Dropped | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PluginFault:
-    """An invalid result of one plugin in one decision.
-
-    Attributes:
-        name: the plugin's name in the profile.
-        reason: bounded word for counters: `raised`, `wrong_length`, `wrong_answer`, `not_finite` or `out_of_range`.
-        detail: the same for people, one line.
-    """
-
-    name: str
-    reason: str
-    detail: str
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
@@ -116,6 +81,40 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     priority: int
     fairness_id: str
     slo: Slo | None = None
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """A stage of a request that another endpoint does than the one that answers.
+
+    Attributes:
+        name: `prefill` or `encode`.
+        profile: name of the profile that picked.
+        decision: its decision; at least one endpoint is picked.
+    """
+
+    name: str
+    profile: str
+    decision: Decision
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """The profiles that a handler ran for a request, beside the decision of the one that answers.
+
+    Attributes:
+        kind: bounded word for counters, such as `prefill-decode`.
+        profile: name of the profile that picked the endpoint that answers.
+        stages: the other stages.
+        headers: lower-case name -> value, for the sidecar of the endpoint that answers.
+        port: port to which the request goes instead of the endpoint's own; None for that.
+        lacking: stage that the request needs and that no endpoint can do, or `PROFILE`; then none is picked. None otherwise.
+    """
+
+    kind: str
+    profile: str
+    stages: tuple[Stage, ...] = ()
+    headers: Mapping[str, str] = {}
+    port: int | None = None
+    lacking: str | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False):
@@ -147,6 +146,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         n_prompts: prompts in the request; the decision is about one of them.
         is_estimated: whether `n_tokens` is an estimate.
         denied: the admitter that refused the request, None if it was admitted.
+        placement: the other stages of the request, None if the configuration has one profile.
     """
 
     model: str
@@ -172,6 +172,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     n_prompts: int = 1
     is_estimated: bool = False
     denied: Denied | None = None
+    placement: Placement | None = None
 
     def lasting(self) -> Decision:
         """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 4 us.
@@ -180,18 +181,27 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         """
         if isinstance(self.table, KeptTable):
             return self
-        return msgspec.structs.replace(
-            self,
-            table=KeptTable.of(self.table, now=self.at),
-            inputs=tuple(map(_lasting, self.inputs)),
-        )
+        table, placement = KeptTable.of(self.table, now=self.at), self.placement
+        decision = self.lasting_with(table)
+        if placement is None or not placement.stages:
+            return decision
+        stages = tuple(replace(each, decision=each.decision.lasting_with(table)) for each in placement.stages)
+        return replace(decision, placement=replace(placement, stages=stages))
+
+    def lasting_with(self, table: KeptTable) -> Decision:
+        """Return the decision with this copy of its table, and small inputs of its own."""
+        return replace(self, table=table, inputs=tuple(map(_lasting, self.inputs)))
 
     @property
     def n_bytes(self) -> int:
-        """Upper bound of the memory of a lasting decision that grows with the fleet."""
-        n_bytes, table = self.scores.nbytes, self.table
-        if isinstance(table, KeptTable):
-            n_bytes += table.n_bytes
+        """Upper bound of the memory of a lasting decision that grows with the fleet; stages share the table."""
+        n_table = self.table.n_bytes if isinstance(self.table, KeptTable) else 0
+        return n_table + self.n_own_bytes + sum([each.decision.n_own_bytes for each in self.stages])
+
+    @property
+    def n_own_bytes(self) -> int:
+        """Upper bound of its memory that grows with the fleet, without the table."""
+        n_bytes = self.scores.nbytes
         for inputs in self.inputs:
             if inputs is not None and not callable(inputs.raw):
                 n_bytes += inputs.raw.nbytes
@@ -228,6 +238,24 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     def prefixes(self) -> PrefixColumns | None:
         """Return the prefixes of all candidates, None if the request has no block keys."""
         return self.table.prefixes() if isinstance(self.table, KeptTable) else self.table.prefix
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Return the stages that other endpoints do, in the order of their decisions."""
+        return self.placement.stages if self.placement is not None else ()
+
+    @property
+    def computing(self) -> Decision:
+        """Return the decision about the endpoint that computes the prompt: of the prefill stage, or this one."""
+        return next((each.decision for each in self.stages if each.name == PREFILL), self)
+
+    @property
+    def picked_addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the picked endpoints, best first. Cost: O(candidates) if more than one is picked."""
+        if len(self.picked) == 1:
+            return (self.best.address,)
+        addresses = dict(zip(self.kept_names, self.kept_addresses, strict=True))
+        return tuple(addresses[name] for name in self.picked)
 
     @property
     def best(self) -> Candidate:
@@ -287,7 +315,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     @property
     def first(self) -> ScoredCandidate:
         """Return `best` with its terms."""
-        return msgspec.structs.replace(self._scored(self.row), candidate=self.best)
+        return replace(self._scored(self.row), candidate=self.best)
 
     @property
     def runner_up(self) -> ScoredCandidate | None:
@@ -340,16 +368,6 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def reasons_of(drop: Drop, candidates: Candidates) -> Sequence[str]:
-    """Return why a filter dropped these rows of `candidates`. A plugin that fails to say it gives a text that says so."""
-    n = len(drop.rows)
-    try:
-        reasons = list(drop.reasons(candidates.take(drop.rows)))
-    except Exception as error:  # noqa: BLE001 - any exception of a plugin must cost only its own result
-        return [f"unknown: {type(error).__name__}"] * n
-    return reasons if len(reasons) == n else ["unknown"] * n
-
-
 def known(number: float) -> float | None:
     """Return a number, None if it is NaN, which stands for unknown."""
     return number if number == number else None  # noqa: PLR0124 - ten times as fast as `isnan`
@@ -359,3 +377,8 @@ def _lasting(inputs: Inputs | None) -> Inputs | None:
     if inputs is None or callable(inputs.raw):
         return inputs
     return Inputs(inputs.raw.astype(np.float32), is_load=inputs.is_load)
+
+
+def qualified(profile: str, plugin: str) -> str:
+    """Return the name of a plugin in one of several profiles."""
+    return f"{profile}/{plugin}"

@@ -11,7 +11,8 @@ import numpy as np
 from .base import Admitter, Filter, MarksResponses, Picker, Predictor, Rng, Scorer
 from .candidates import Candidates
 from .columns import FloatArray, are_valid
-from .decision import Decision, PluginFault
+from .decision import Decision
+from .faults import PluginFault
 from .model import RequestView
 from .predictions import N_FIGURES, Predictions
 from .ratings import Inputs, Verdicts

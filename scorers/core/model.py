@@ -121,6 +121,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         burst: where `burst-prefix-cache-producer` assigns the request, None if it assigns it nowhere.
         priority: priority of its objective; a negative one may be shed.
         peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
+        has_body: whether the client sent a body; without one there is no prompt.
     """
 
     model: str
@@ -133,6 +134,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     burst: BurstPlace | None = None
     priority: int = 0
     peer_labels: Mapping[str, str] | None = None
+    has_body: bool = True
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from ..errors import ParametersError, UnknownName
+from .base import Decider
+from .headers import StageHeaders
 from .prefix_source import OneTier, PrefixSource
 from .topology import TOPOLOGY_EXTRACTOR, Topology
 
@@ -56,6 +58,9 @@ class BuildContext:
         attributes: attributes of endpoints that are scraped.
         predictor: name of the predictor, None if there is none.
         media: name of an `mm-embeddings-cache-producer` -> media items per server.
+        profiles: names of the scheduling profiles; for handlers alone.
+        deciders: name of a decider -> the decider; for handlers alone.
+        stage_headers: headers that a header handler has the sidecar get, None if there is none; for handlers alone.
     """
 
     tiers: tuple[str, ...] = ()
@@ -67,6 +72,9 @@ class BuildContext:
     attributes: tuple[str, ...] = ()
     predictor: str | None = None
     media: Mapping[str, int] = field(default_factory=dict[str, int])
+    profiles: tuple[str, ...] = ()
+    deciders: Mapping[str, Decider] = field(default_factory=dict[str, Decider])
+    stage_headers: StageHeaders | None = None
 
     def known_predictor(self, name: str) -> None:
         """Check that there is a predictor of that name; an empty name is that of any.
@@ -113,6 +121,30 @@ class BuildContext:
                 unknown=UnknownName(producer, tuple(self.sources)),
             )
         return self.sources[producer]
+
+    def known_profile(self, name: str, key: str) -> str:
+        """Return `name`, which the parameter `key` has, if there is a profile of that name.
+
+        Raises:
+            ParametersError: there is none.
+        """
+        if name not in self.profiles:
+            unknown = UnknownName(name, self.profiles)
+            raise ParametersError(
+                f"found {name!r}, expected a profile of schedulingProfiles", key, unknown=unknown
+            )
+        return name
+
+    def decider(self, name: str, key: str) -> Decider:
+        """Return the decider that the parameter `key` names.
+
+        Raises:
+            ParametersError: no decider has that name.
+        """
+        if name not in self.deciders:
+            unknown = UnknownName(name, tuple(self.deciders))
+            raise ParametersError(f"found {name!r}, expected the name of a decider", key, unknown=unknown)
+        return self.deciders[name]
 
     def topology(self, producer: str) -> Topology:
         """Return the labels of that extractor, or the usual labels if the name is empty or unknown."""

@@ -24,7 +24,9 @@ from .base import (
 )
 from .candidates import Candidates
 from .columns import FloatArray, RowArray, weighted_sums
-from .decision import Decision, Denied, Drop, PluginFault, WeightedScorer
+from .decision import Decision, WeightedScorer
+from .drops import Denied, Drop
+from .faults import PluginFault
 from .guard import (
     call_plugin,
     checked_admission,
@@ -107,10 +109,19 @@ class Profile:
         """Return name and predictor, None if there is none."""
         return self._predictor
 
-    def decide(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Decision:
+    def decide(
+        self, request: RequestView, candidates: Candidates, *, rng: Rng, after: Decision | None = None
+    ) -> Decision:
         """Score all candidates and pick; no endpoint is picked if an admitter refused the request, or filters dropped all.
 
         The decision has the arrays of `candidates`; see `Decision.lasting`.
+
+        Args:
+            request: the request.
+            candidates: endpoints that can take it.
+            rng: uniform draws.
+            after: a decision on the same candidates that picked an endpoint: those that it dropped stay dropped, and its
+                predictions hold. None if this is the first.
 
         Raises:
             NoCandidatesError: `candidates` is empty.
@@ -127,10 +138,15 @@ class Profile:
             denied = self._denied(request, candidates, rng, faults)
         kept: Candidates = candidates
         rows: RowArray | None = None
+        names = self._filter_names
+        if after is not None:
+            candidates, kept, rows = after.candidates, after.kept, after.rows
+            drops += after.drops
+            names = after.filters + names
         if denied is not None:
             kept, rows = _all_dropped(candidates, denied, drops)
         elif self._filters:
-            kept, rows = self._filtered(request, candidates, rng, drops, faults)
+            kept, rows = self._filtered(request, kept, rows, rng, drops, faults)
         scores, totals, inputs = self._rated(request, kept, faults)
         picked, tie = self._picked(totals, rng, faults)
         chosen = kept[picked[0]] if picked else None
@@ -151,7 +167,7 @@ class Profile:
             rows=rows,
             at=request.now,
             picker=self._picker.type,
-            filters=self._filter_names,
+            filters=names,
             faults=tuple(faults),
             is_estimated=request.is_estimated,
             denied=denied,
@@ -229,13 +245,13 @@ class Profile:
     def _filtered(
         self,
         request: RequestView,
-        candidates: Candidates,
+        kept: Candidates,
+        rows: RowArray | None,
         rng: Rng,
         drops: list[Drop],
         faults: list[PluginFault],
     ) -> tuple[Candidates, RowArray | None]:
-        """Return the kept candidates and their rows, None for all; add what filters dropped to `drops`."""
-        kept, rows = candidates, None
+        """Return those of `kept` that stay and their rows, None for all; add what filters dropped to `drops`."""
         for name, plugin in self._filters:
             verdicts, fault = checked_verdicts(name, plugin, request, kept, rng)
             if fault is not None:

@@ -8,7 +8,8 @@ from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
 from .around import AttributeReporter, IdentityReader, ModelsResponder
-from .base import Admitter, Filter, LoadEstimate, Picker, Predictor, Scorer
+from .base import Admitter, Decider, Filter, Handler, LoadEstimate, Picker, Predictor, Scorer
+from .headers import StageHeaders
 from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
 from .topology import Topology
@@ -76,6 +77,9 @@ AnyPlugins: TypeAlias = (
     | Plugins[AttributeReporter]
     | Plugins[ModelsResponder]
     | Plugins[LoadEstimate]
+    | Plugins[Decider]
+    | Plugins[Handler]
+    | Plugins[StageHeaders]
 )
 """The plugins of one kind, whichever it is."""
 
@@ -97,6 +101,9 @@ class Registry:
         self.reporters: Plugins[AttributeReporter] = Plugins("reporter")
         self.responders: Plugins[ModelsResponder] = Plugins("responder")
         self.loads: Plugins[LoadEstimate] = Plugins("load producer")
+        self.deciders: Plugins[Decider] = Plugins("decider")
+        self.handlers: Plugins[Handler] = Plugins("handler")
+        self.stage_headers: Plugins[StageHeaders] = Plugins("header handler")
 
     @property
     def kinds(self) -> tuple[AnyPlugins, ...]:
@@ -115,4 +122,7 @@ class Registry:
             self.reporters,
             self.responders,
             self.loads,
+            self.deciders,
+            self.handlers,
+            self.stage_headers,
         )

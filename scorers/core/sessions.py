@@ -78,7 +78,7 @@ class SessionAffinityParams(PluginParams, frozen=True):
     session_id_config: SessionIdParams = SessionIdParams()
     """For `session_id`."""
     profile_name: str = ""
-    """Accepted without effect: there is one profile."""
+    """Accepted without effect: the server that answers counts, or the one that the plugin's profile picks."""
 
     @property
     def header(self) -> str:

@@ -13,6 +13,7 @@ from kvatlas.scorers.core.columns import FloatArray
 from kvatlas.scorers.core.decision import Decision, known
 from kvatlas.scorers.core.model import Candidate, Rating, RequestView
 from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.scheduler import Deciding
 from support.candidates import no_chance
 
 
@@ -46,7 +47,7 @@ def judged(
 
 
 def decide(
-    profile: Profile, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng = no_chance
+    profile: Deciding, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng = no_chance
 ) -> Decision:
     """Return the decision between these endpoints."""
     return profile.decide(request, Candidates.of(candidates), rng=rng)

@@ -19,7 +19,8 @@ from ....configs.schema import KVAtlasConfig
 from ....events.tasks import keep
 from ....scorers.core.base import Rng
 from ....scorers.core.candidates import Candidates
-from ....scorers.core.decision import Decision, PluginFault
+from ....scorers.core.decision import Decision
+from ....scorers.core.faults import PluginFault
 from ....scorers.core.model import RequestView
 from ....scorers.core.shadow import Draws, Repeat, ShadowTally
 from ....scorers.latency.cost import LatencyCostScorer
@@ -174,7 +175,7 @@ class Shadow:
         self._count(plan.profile.picked(view, decision))
 
     def _learn(self, decision: Decision, ttft_s: float) -> None:
-        self._latency.answered(decision, ttft_s=ttft_s)
+        self._latency.answered(decision.computing, ttft_s=ttft_s)
         if self._plan is not None:
             self._count(self._plan.profile.answered(decision, ttft_s=ttft_s))
 

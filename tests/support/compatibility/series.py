@@ -50,7 +50,7 @@ HERE: Mapping[str, str] = {
     "average_running_requests": _OF_ENGINES,
     "datalayer_extract_errors_total": "`kvatlas_scrape_errors_total`",
     "datalayer_poll_errors_total": "`kvatlas_scrape_errors_total`",
-    "disagg_decision_total": "none: kvatlas picks one server for a request",
+    "disagg_decision_total": "`kvatlas_placements_total`",
     "encoder_cache_hit_ratio": "none",
     "encoder_cache_hits_total": "none",
     "encoder_cache_queries_total": "none",

@@ -30,6 +30,8 @@ def differences(recorded: Json, observed: Json) -> Iterator[str]:
         yield from _picks(recorded, observed)
     if "send" in recorded or "answers" in recorded:
         yield from _answers(recorded, observed)
+    if "in_flight" in recorded and recorded["in_flight"] != observed["in_flight"]:
+        yield f"in flight {observed['in_flight']}, not {recorded['in_flight']}"
     if "counters" in recorded:
         yield from _counters(recorded["counters"], observed["counters"])
 

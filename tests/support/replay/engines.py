@@ -15,6 +15,9 @@ _GAUGES = {
     "running": "vllm:num_requests_running",
     "kv": "vllm:kv_cache_usage_perc",
 }
+RECORDED_PORT = 8000
+"""Port of servers in the recordings; a second one on an address has the next."""
+
 _ATTEMPTS = 50
 """Ports that are tried; another process may have one of them on one of the addresses."""
 
@@ -31,18 +34,21 @@ class Engines:
         self._pages: dict[str, _Page] = {}
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, addresses: Mapping[str, str]) -> None:
-        """Listen for the endpoints `addresses`, name -> IP address, on a port that is free on all of them."""
+    async def start(self, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """Listen for the endpoints `addresses`, name -> IP address and port, on ports that are free on all of them.
+
+        The recorded port 8000 is `port` here, and so on upwards.
+        """
         self._pages = {name: _Page() for name in addresses}
         for _ in range(_ATTEMPTS):
             try:
-                for name, address in addresses.items():
-                    await self._listen(self._pages[name], address)
+                for name, (address, port) in addresses.items():
+                    await self._listen(self._pages[name], address, port - RECORDED_PORT)
             except OSError:
                 await self.stop()
             else:
                 return
-        raise AssertionError(f"no port is free on all of {', '.join(addresses.values())}")
+        raise AssertionError(f"no port is free on all of {', '.join(each for each, _ in addresses.values())}")
 
     async def stop(self) -> None:
         for server in self._servers:
@@ -62,11 +68,12 @@ class Engines:
         for name in names if names is not None else self._pages:
             await until(self._pages[name].was_read, what=f"a scrape of {name}")
 
-    async def _listen(self, page: _Page, address: str) -> None:
+    async def _listen(self, page: _Page, address: str, above: int) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Connection(page), address, self.port)
+        port = self.port + above if self.port else 0
+        server = await loop.create_server(lambda: _Connection(page), address, port)
         self._servers.append(server)
-        self.port = server.sockets[0].getsockname()[1]
+        self.port = server.sockets[0].getsockname()[1] - above
 
 
 class _Page:
@@ -112,8 +119,8 @@ class _Connection(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def engines(addresses: Mapping[str, str]) -> AsyncGenerator[Engines]:
-    """Run servers for the endpoints `addresses`, name -> IP address."""
+async def engines(addresses: Mapping[str, tuple[str, int]]) -> AsyncGenerator[Engines]:
+    """Run servers for the endpoints `addresses`, name -> IP address and recorded port."""
     running = Engines()
     await running.start(addresses)
     try:

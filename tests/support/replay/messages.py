@@ -86,8 +86,9 @@ def response(respond: Json) -> Sent:
     last = respond.get("last", "data")
     kind = respond.get("content_type", "application/json")
     headers = {":status": str(respond.get("status", 200)), "content-type": kind, **respond.get("headers", {})}
-    first = pb.HttpHeaders(headers=header_map(list(headers.items())), end_of_stream=not chunks)
-    messages = [pb.ProcessingRequest(response_headers=first)]
+    is_bare = not chunks and last != "none"
+    first = pb.HttpHeaders(headers=header_map(list(headers.items())), end_of_stream=is_bare)
+    messages = [] if respond.get("no_headers") else [pb.ProcessingRequest(response_headers=first)]
     messages += (
         pb.ProcessingRequest(response_body=each) for each in (_pieces(chunks, None, last) if chunks else ())
     )

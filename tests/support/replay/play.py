@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.replay.answers import DESTINATION, SCORES, answers_of
+from support.replay.engines import RECORDED_PORT
 from support.replay.messages import PLAIN_ANSWER, request, response
 from support.replay.recordings import Json
 from support.replay.running import Running
@@ -20,6 +21,7 @@ MAX_REPEATS = 150
 """Most times that a recorded chance is tried."""
 
 _SAMPLE = re.compile(r"^(llm_d_epp_\S+?(?:\{.*\})?) (\S+)$", re.MULTILINE)
+_PLACEMENTS = re.compile(r'^kvatlas_placements_total\{kind="(.*?)"\} (\S+)$', re.MULTILINE)
 _REQUEST_ID = "00000000-0000-4000-8000-000000000001"
 """Of every request: the recordings have one for all."""
 
@@ -44,6 +46,11 @@ class Play:
             observed["counters"] = {name: value - before.get(name, 0) for name, value in now.items()}
         return observed
 
+    async def placements(self) -> dict[str, int]:
+        """Return the placements counted so far, by kind."""
+        text = (await self.picker.get("/metrics")).decode()
+        return {kind: int(float(value)) for kind, value in _PLACEMENTS.findall(text)}
+
     async def close(self) -> None:
         for stream in self._streams.values():
             await stream.cancel()
@@ -67,6 +74,8 @@ class Play:
                 if None in metrics.values():  # what was said before grows old
                     await asyncio.sleep(step["wait_ms"] / 1000)
                 return {}
+            case {"in_flight": _}:
+                return {"in_flight": await self._in_flight()}
             case {"wait_ms": wait_ms}:  # the reference forgets by time
                 await asyncio.sleep(wait_ms / 1000)
                 return {}
@@ -135,19 +144,33 @@ class Play:
         text = (await self.picker.get("/metrics")).decode()
         return {name: float(value) for name, value in _SAMPLE.findall(text)}
 
+    async def _in_flight(self) -> dict[str, int]:
+        """Return endpoint -> requests in flight, of those that have any."""
+        page = json.loads(await self.picker.get("/v1/endpoints"))
+        loads = {each["name"]: each["load"]["inFlightRequests"] for each in page["endpoints"]}
+        return {name: n for name, n in loads.items() if n}
+
     def _here(self, part: Json) -> Json:
         """Return a part of the recording with the port of these servers."""
         here: Json = json.loads(json.dumps(part).replace(":8000", f":{self.picker.engines.port}"))
         return here
 
     def _recorded(self, text: str) -> str:
-        return text.replace(f":{self.picker.engines.port}", ":8000")
+        port = self.picker.engines.port
+        for each in {int(each["port"]) for each in self.picker.recording.endpoints}:
+            text = text.replace(f":{port + each - RECORDED_PORT}", f":{each}")
+        return text
 
     def _name(self, address: str) -> str:
         """Return the name of an endpoint by `host:port`, the address if none has it."""
-        host = address.rpartition(":")[0]
+        recorded = self._recorded(address)
         return next(
-            (each["name"] for each in self.picker.recording.endpoints if each["address"] == host), address
+            (
+                each["name"]
+                for each in self.picker.recording.endpoints
+                if f"{each['address']}:{each['port']}" == recorded
+            ),
+            recorded,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from support.tree import ROOT
 
 PLUGINS = ROOT / "tests" / "golden" / "picker" / "plugins"
+DISAGGREGATION = PLUGINS.with_name("disaggregation")
 
 Json = dict[str, Any]
 """A part of a recording; its keys are those of the README."""

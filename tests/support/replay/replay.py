@@ -13,7 +13,9 @@ from support.replay.play import Play
 from support.replay.recordings import Json, Recording
 from support.replay.running import RefusedStartError, Running, running
 
-SHARED = frozenset("path bad wire headers subset parser response queue running kv load-aware".split())
+SHARED = frozenset(
+    "path bad wire headers subset parser response queue running kv load-aware header-profile roles failures legacy".split()
+)
 """Groups whose cases leave nothing behind: those with one configuration and the same series run on one picker."""
 
 
@@ -46,6 +48,8 @@ async def _played(picker: Running, case: Recording) -> list[str]:
         return [f"starts; the reference says {case.refused}"]
     await picker.say(dict(case.metrics))
     play = Play(picker)
+    counted: dict[str, int] = case.data.get("placements", {})
+    before = await play.placements() if counted else {}
     found: list[str] = []
     observed: list[Json] = []
     try:
@@ -54,6 +58,10 @@ async def _played(picker: Running, case: Recording) -> list[str]:
             found += (f"step {number}: {each}" for each in differences(step, observed[-1]))
     finally:
         await play.close()
+    if counted:
+        now = await play.placements()
+        grown = {kind: n for kind in now if (n := now[kind] - before.get(kind, 0))}
+        found += [] if grown == counted else [f"placements {grown}, not {counted}"]
     found += _variants(case, observed)
     return found
 

@@ -14,7 +14,7 @@ import grpc.aio
 import msgspec
 
 from support.forks import Fork, fork
-from support.replay.engines import Engines, engines
+from support.replay.engines import RECORDED_PORT, Engines, engines
 from support.replay.recordings import Json, Recording
 from support.waiting import PATIENCE_S, until
 
@@ -80,7 +80,7 @@ async def running(recording: Recording, folder: Path) -> AsyncGenerator[Running]
     Raises:
         RefusedStartError: it does not start.
     """
-    addresses = {each["name"]: each["address"] for each in recording.endpoints}
+    addresses = {each["name"]: (each["address"], int(each["port"])) for each in recording.endpoints}
     async with engines(addresses) as servers, aiohttp.ClientSession() as session:
         servers.say(recording.metrics)
         file = write_files(recording, folder, servers.port)
@@ -109,9 +109,7 @@ async def running(recording: Recording, folder: Path) -> AsyncGenerator[Running]
 
 def write_files(recording: Recording, folder: Path, port: int) -> Path:
     """Write the recording's configuration with file discovery added, and its endpoints on `port`; return the former."""
-    listed = [
-        each | {"port": str(port)} if str(each["port"]) == "8000" else each for each in recording.endpoints
-    ]
+    listed = [each | {"port": str(port + int(each["port"]) - RECORDED_PORT)} for each in recording.endpoints]
     endpoints = folder / "endpoints.yaml"
     endpoints.write_bytes(msgspec.json.encode({"endpoints": listed}))
     config = msgspec.yaml.decode(recording.config_text())

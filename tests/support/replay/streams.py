@@ -102,7 +102,8 @@ def _is_complete(received: Sequence[pb.ProcessingResponse | str], sent: Sent, ki
         return False  # the end of the stream follows
     if not sent.is_ended and kind == "request":
         return True  # nothing is due, and what comes is seen when the stream ends
-    if f"{kind}_headers" not in kinds:
+    sends_headers = any(each.WhichOneof("request") == f"{kind}_headers" for each in sent.messages)
+    if sends_headers and f"{kind}_headers" not in kinds:
         return False
     n_bodies = sum(1 for each in sent.messages if each.WhichOneof("request") == f"{kind}_body")
     if not n_bodies:

@@ -44,7 +44,7 @@ from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import InFlightLoad, RequestView
 from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.core.profile import Profile
-from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.filters.roles import decode_filter
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
 from kvatlas.tokenization.pipeline import PromptPipeline
 from support.candidates import no_chance
@@ -107,7 +107,7 @@ def learner() -> Learner:
 
 @pytest.fixture
 def picker(fleet: Fleet, learner: Learner) -> Picker:
-    profile = Profile([("prefix", learner, 1.0)], MaxScorePicker(2), [("roles", DecodeFilter())])
+    profile = Profile([("prefix", learner, 1.0)], MaxScorePicker(2), [("roles", decode_filter())])
     return Picker(
         pipeline=PromptPipeline(None),
         fleet=fleet,

@@ -9,7 +9,7 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.profile import Profile
-from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.filters.roles import decode_filter
 from support.candidates import endpoint, no_chance
 from support.decisions import Column, decided
 from support.rating import decide
@@ -46,7 +46,7 @@ def test_audit_of_a_decision_is_shown() -> None:
 
 def test_decision_has_no_rival_when_filters_dropped_the_others() -> None:
     scorers = [("s0", Column([0.0, 1.0]), 1.0)]
-    profile = Profile(scorers, MaxScorePicker(), [("roles", DecodeFilter())])
+    profile = Profile(scorers, MaxScorePicker(), [("roles", decode_filter())])
     some = [endpoint("e0"), endpoint("e1", labels=PREFILL)]
     nobody = [endpoint("e0", labels=PREFILL)]
     view = RequestView(model="m", now=0.0)

@@ -92,7 +92,10 @@ def test_check_names_settings_without_effect() -> None:
     status, stdout, stderr = run("config", "check", FOLDER / "precise.yaml")
 
     assert (status, stderr) == (0, "")
-    assert "plugin single-profile-handler has no effect: kvatlas runs one profile\n" in stdout
+    assert (
+        "plugin endpoint-notification-source has no effect: kvatlas forgets what a removed endpoint held by itself\n"
+        in stdout
+    )
     assert stdout.splitlines()[-1].endswith("precise.yaml: good, 0 endpoints, 3 tiers, 4 scorers")
 
 
@@ -137,7 +140,10 @@ def test_shown_file_of_the_reference_names_what_has_no_effect_and_what_goes_beyo
     _, shown, _ = run("config", "show", FOLDER / "precise.yaml")
 
     title, _, rest = shown.partition("# without effect:\n")[2].partition("# beyond the reference:\n")
-    assert "# - plugin single-profile-handler has no effect: kvatlas runs one profile\n" in title
+    assert (
+        "# - plugin endpoint-notification-source has no effect: kvatlas forgets what a removed endpoint held by itself\n"
+        in title
+    )
     rules = [line.removeprefix("# - ").partition(":")[0] for line in rest.splitlines()]
     assert rules == ["predictions", "trust credit", "audit credit", "part blocks", "cold requests"]
 

@@ -129,10 +129,10 @@ def test_picker_of_no_endpoint_picks_one_as_in_the_reference() -> None:
 
 
 def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
-    plan = planned("queue-scorer", "single-profile-handler", "openai-parser")
+    plan = planned("queue-scorer", "outlen-bucket", "openai-parser")
 
     assert plan.notes == (
-        "plugin single-profile-handler has no effect: kvatlas runs one profile",
+        "plugin outlen-bucket has no effect: kvatlas takes no classes of output lengths",
         "plugin openai-parser has no effect: requestHandler.parsers does not name it",
     )
 
@@ -219,7 +219,9 @@ def test_types_are_either_registered_or_without_meaning() -> None:
         pytest.param(
             ["queue-scorer"],
             {"schedulingProfiles": [{"name": "decode"}, {"name": "prefill"}]},
-            ["schedulingProfiles[1]: found 2 profiles, expected one"],
+            [
+                "schedulingProfiles[1]: found 2 profiles and no profile handler to run them; add one to plugins"
+            ],
             id="two_profiles",
         ),
         pytest.param(
@@ -229,9 +231,9 @@ def test_types_are_either_registered_or_without_meaning() -> None:
             id="twice_in_the_profile",
         ),
         pytest.param(
-            ["disagg-profile-handler", "moon-scorer"],
+            ["p2p-source-producer", "moon-scorer"],
             profile("moon-scorer"),
-            ["plugins[0].type: found 'disagg-profile-handler'", "plugins[1].type: found 'moon-scorer'"],
+            ["plugins[0].type: found 'p2p-source-producer'", "plugins[1].type: found 'moon-scorer'"],
             id="every_unknown_plugin_once",
         ),
     ],

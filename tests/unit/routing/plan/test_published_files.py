@@ -6,15 +6,12 @@ The files, and what the reference says to each, are in `tests/golden/epp-configs
 from __future__ import annotations
 
 import re
-from typing import cast
 
 import pytest
-import yaml
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
-from kvatlas.routing.plan.reference import NOT_HERE
 from support.tree import ROOT
 
 FOLDER = ROOT / "tests" / "golden" / "epp-configs"
@@ -24,6 +21,7 @@ REFUSED = sorted(number for number, verdict in VERDICTS.items() if verdict == "i
 """Files that the reference refuses, at the commit in the README."""
 
 OLDER = {
+    "114": "prefix-cache-scorer with an index of its own",
     "117": "prefix-cache-scorer with an index of its own, as in configs/tiered-v0.4.yaml",
     "139": "section data",
     "146": "feature gate enableLegacyMetrics",
@@ -39,7 +37,6 @@ MENDS = {
     "007": "plugins[3].parameters.cacheSizeInMB: unknown key; did you mean 'cacheSizeInMBPerServer'?",
     "112": "plugins[0].type: found 'custom-scorer', which kvatlas does not have",
     "113": _URL,
-    "114": "kvatlas picks one server for a request",
     "118": _URL,
     "119": _OF_THE_PRODUCER,
     "120": _URL,
@@ -57,18 +54,7 @@ MENDS = {
 """File that the reference refuses -> part of the error here."""
 
 
-def types_of(number: str) -> set[str]:
-    content = yaml.safe_load(FILES[number].read_text())
-    return {cast("dict[str, str]", plugin)["type"] for plugin in content["plugins"]}
-
-
-def apart(number: str) -> bool:
-    """Whether a file puts prefill and decode on different servers."""
-    return bool(types_of(number) & NOT_HERE.keys())
-
-
 ACCEPTED = sorted(set(FILES) - set(REFUSED))
-APART = [number for number in ACCEPTED if apart(number)]
 
 
 def problems(number: str) -> str:
@@ -82,17 +68,11 @@ def problems(number: str) -> str:
 
 def test_every_file_has_a_verdict() -> None:
     assert VERDICTS.keys() == FILES.keys()
-    assert (len(ACCEPTED), len(REFUSED), len(APART)) == (62, 21, 11)
+    assert (len(ACCEPTED), len(REFUSED)) == (62, 21)
 
 
-@pytest.mark.parametrize("number", sorted(set(ACCEPTED) - set(APART)))
+@pytest.mark.parametrize("number", ACCEPTED)
 def test_file_that_the_reference_accepts_loads(number: str) -> None:
-    assert problems(number) == ""
-
-
-@pytest.mark.parametrize("number", APART)
-@pytest.mark.xfail(reason="prefill and decode on different servers", strict=True)
-def test_file_that_puts_stages_apart_loads(number: str) -> None:
     assert problems(number) == ""
 
 

@@ -12,7 +12,7 @@ from kvatlas.scorers.core.counterfactual import leaders, smallest_change
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.profile import Profile
-from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.filters.roles import decode_filter
 from kvatlas.scorers.pickers.random_choice import RandomPicker
 from support.candidates import endpoint, no_chance
 from support.decisions import Column, Rows, decided
@@ -138,7 +138,7 @@ def test_no_change_is_returned_when_the_picker_ignores_totals() -> None:
 def test_dropped_endpoints_never_lead() -> None:
     fleet = [endpoint("e0"), endpoint("e1", labels={"llm-d.ai/role": "prefill"})]
     scorers = [("s0", Column([0.0, 1.0]), 1.0)]
-    profile = Profile(scorers, MaxScorePicker(), [("roles", DecodeFilter())])
+    profile = Profile(scorers, MaxScorePicker(), [("roles", decode_filter())])
 
     decision = decide(profile, RequestView(model="m", now=0.0), fleet, rng=no_chance)
 
@@ -151,7 +151,7 @@ def test_dropped_endpoints_never_lead() -> None:
 
 def test_no_change_is_returned_when_no_endpoint_was_picked() -> None:
     fleet = [endpoint("e0", labels={"llm-d.ai/role": "prefill"})]
-    profile = Profile([("s0", Column([1.0]), 1.0)], MaxScorePicker(), [("roles", DecodeFilter())])
+    profile = Profile([("s0", Column([1.0]), 1.0)], MaxScorePicker(), [("roles", decode_filter())])
 
     decision = decide(profile, RequestView(model="m", now=0.0), fleet, rng=no_chance)
 

@@ -16,7 +16,7 @@ from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.base import Filter, Picker, Rng, Scorer
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.columns import FloatArray, Mask
-from kvatlas.scorers.core.decision import Dropped
+from kvatlas.scorers.core.drops import Dropped
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext

@@ -9,7 +9,8 @@ import pytest
 
 from kvatlas.scorers.core.base import Admitter, Predictor, Rng
 from kvatlas.scorers.core.candidates import Candidates
-from kvatlas.scorers.core.decision import Decision, Denied, Dropped
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.drops import Denied, Dropped
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.predictions import Predictions

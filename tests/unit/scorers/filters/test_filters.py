@@ -101,6 +101,29 @@ def test_decode_filter_keeps_endpoints_that_decode(role: str | None, *, kept: bo
 
 
 @pytest.mark.parametrize(
+    ("role", "prefills", "encodes"),
+    [
+        ("prefill", True, False),
+        ("encode", False, True),
+        ("encode-prefill", True, True),
+        ("prefill-decode", True, False),
+        ("both", True, False),
+        ("encode-prefill-decode", True, True),
+        ("decode", False, False),
+        ("Prefill", False, False),
+        ("", False, False),
+        (None, False, False),
+    ],
+)
+def test_roles_of_stages_before_decode_are_named(role: str | None, *, prefills: bool, encodes: bool) -> None:
+    candidate = endpoint(labels={} if role is None else {"llm-d.ai/role": role})
+    what = "without label llm-d.ai/role, so it" if role is None else f"label llm-d.ai/role is {role!r}, which"
+
+    assert verdicts_of("prefill-filter", {}, candidate) == [None if prefills else f"{what} does not prefill"]
+    assert verdicts_of("encode-filter", {}, candidate) == [None if encodes else f"{what} does not encode"]
+
+
+@pytest.mark.parametrize(
     ("metric", "candidate", "verdict"),
     [
         pytest.param("active-requests", endpoint(in_flight=(5, 0)), None, id="at_the_limit"),

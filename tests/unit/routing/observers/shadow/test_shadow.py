@@ -19,7 +19,7 @@ from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
-from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.scheduler import Deciding
 from kvatlas.scorers.core.shadow import Draws, Repeat
 from support.candidates import endpoint, held, load
 from support.fleets import make_config
@@ -72,7 +72,7 @@ async def settled() -> None:
     await asyncio.sleep(0)
 
 
-def routed(shadow: Shadow, profile: Profile, view: RequestView, fleet: list[Candidate]) -> Decision:
+def routed(shadow: Shadow, profile: Deciding, view: RequestView, fleet: list[Candidate]) -> Decision:
     """Make a live decision, and pass it to the shadow."""
     draws = shadow.draws(Random(view.now).random)
     assert draws is not None
@@ -83,7 +83,7 @@ def routed(shadow: Shadow, profile: Profile, view: RequestView, fleet: list[Cand
     return decision
 
 
-def live_profile() -> Profile:
+def live_profile() -> Deciding:
     return make_plan(make_config(weights={"queue": 0, "gpuPrefixCache": 1})).profile
 
 

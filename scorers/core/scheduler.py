@@ -1,0 +1,153 @@
+"""Scheduler: several profiles and the handler that runs them, called once per request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from ..errors import NoCandidatesError, ProfileError
+from .base import Handler, Predictor, Rng, Scorer
+from .candidates import Candidates
+from .decision import Decision, qualified
+from .faults import PluginFault
+from .model import Candidate, RequestView
+from .profile import Profile
+
+
+class Scheduler:
+    """Decision procedure with several profiles: a handler runs them and composes a placement.
+
+    It has the interface of `Profile`.
+
+    Args:
+        profiles: name -> profile, at least one; they have neither screeners nor admitters nor a predictor.
+        handler: runs them.
+        common: screeners, admitters and predictor, which act once, before the profiles; None if there are none.
+        reads_media: whether the handler reads the media of requests.
+
+    Raises:
+        ProfileError: there is no profile.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        handler: Handler,
+        *,
+        common: Profile | None = None,
+        reads_media: bool = False,
+    ) -> None:
+        if not profiles:
+            raise ProfileError("a handler needs at least one profile")
+        self._profiles, self._handler, self._common = dict(profiles), handler, common
+        self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
+        """Whether a plugin reads the media of requests."""
+
+    @property
+    def handler(self) -> Handler:
+        """Return the handler."""
+        return self._handler
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Return name -> profile, in the order of the configuration."""
+        return self._profiles
+
+    @property
+    def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
+        """Return (`profile/name`, scorer, weight) of all profiles, in their order."""
+        return tuple(
+            (qualified(profile, name), scorer, weight)
+            for profile, each in self._profiles.items()
+            for name, scorer, weight in each.scorers
+        )
+
+    @property
+    def predictor(self) -> tuple[str, Predictor] | None:
+        """Return name and predictor, None if there is none."""
+        return self._common.predictor if self._common is not None else None
+
+    def decide(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Decision:
+        """Return the decision of the endpoint that answers, with the placement of the other stages.
+
+        The stages' decisions have the same table. No endpoint is picked if an admitter refused the request, screeners
+        dropped all, or the handler found no placement.
+
+        Raises:
+            NoCandidatesError: `candidates` is empty.
+        Cost: that of each profile which the handler runs.
+        """
+        if not len(candidates):
+            raise NoCandidatesError(f"no endpoint to score for model {request.model!r}")
+        first: Decision | None = None
+        if self._common is not None:
+            first = self._common.decide(request, candidates, rng=rng)
+            if not first.picked:
+                return first
+
+        def run(profile: str, *, peer: Candidate | None = None) -> Decision:
+            view = request if peer is None else replace(request, peer_labels=peer.labels)
+            return self._profiles[profile].decide(view, candidates, rng=rng, after=first)
+
+        decision = self._handler.place(request, candidates if first is None else first.kept, run)
+        if first is not None and first.faults:
+            decision = replace(decision, faults=first.faults + decision.faults)
+        return decision
+
+    def is_screened(self, decision: Decision) -> bool:
+        """Return whether a screener dropped the last candidates of a decision that picked none."""
+        return self._common is not None and self._common.is_screened(decision)
+
+    def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
+        """Call the plugins after the request was routed; return the faults of those that raised."""
+        calls = (profile.picked(request, each) for profile, each in self._parts(decision))
+        return tuple(fault for faults in calls for fault in faults)
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> tuple[PluginFault, ...]:
+        """Call the plugins that chose the endpoint which computed the prompt, with the time to first token."""
+        computing = decision.computing
+        calls = (
+            profile.answered(computing, ttft_s=ttft_s)
+            for profile, each in self._parts(decision)
+            if each is computing or profile is self._common
+        )
+        return tuple(fault for faults in calls for fault in faults)
+
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> tuple[PluginFault, ...]:
+        """Call the plugins after a routed request ended; only those of the endpoint that answers get `tpot_s`."""
+        calls = (
+            profile.ended(each, tpot_s=tpot_s if each is decision else None)
+            for profile, each in self._parts(decision)
+        )
+        return tuple(fault for faults in calls for fault in faults)
+
+    def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
+        """Return the headers that plugins set on the response of the endpoint that answers, and their faults."""
+        headers: dict[str, str] = {}
+        faults: tuple[PluginFault, ...] = ()
+        for profile, each in self._parts(decision):
+            if each is decision:
+                marked, more = profile.response_headers(each)
+                headers |= marked
+                faults += more
+        return headers, faults
+
+    def _parts(self, decision: Decision) -> Iterator[tuple[Profile, Decision]]:
+        """Yield each profile that decided, with its decision; profiles that the configuration no longer has are left out."""
+        if self._common is not None:
+            yield self._common, decision
+        placement = decision.placement
+        if placement is None:  # another configuration's, which this one shadows or follows
+            yield next(iter(self._profiles.values())), decision
+            return
+        if (profile := self._profiles.get(placement.profile)) is not None:
+            yield profile, decision
+        for stage in placement.stages:
+            if (profile := self._profiles.get(stage.profile)) is not None:
+                yield profile, stage.decision
+
+
+Deciding: TypeAlias = Profile | Scheduler
+"""What decides on requests: one profile, or several with a handler."""

@@ -1,0 +1,1 @@
+"""Profile handlers: they run profiles, and compose a placement of their decisions."""
