@@ -19,7 +19,7 @@ from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, MAX_ATTRIBUTES, Selector, attribute_names
 from .errors import KeyPath, Problem, path_text
-from .listeners import ExtProcConfig, MetricsTlsConfig, RestConfig, ServerConfig, TlsConfig
+from .listeners import MAX_GATHER_S, ExtProcConfig, MetricsTlsConfig, RestConfig, ServerConfig, TlsConfig
 from .networks import parse_network
 from .schema import (
     EndpointsConfig,
@@ -220,6 +220,11 @@ def _check_listener(text: str) -> None:
 
 
 def _ext_proc_problems(ext_proc: ExtProcConfig) -> Iterator[Problem]:
+    if ext_proc.gather > MAX_GATHER_S:
+        message = f"found {ext_proc.gather}, expected at most {MAX_GATHER_S * 1000:.0f}ms"
+        yield Problem(
+            f"{message}; every token of a busy fleet would wait for that long", ("extProc", "gather")
+        )
     if ext_proc.max_held_bytes < ext_proc.max_body_bytes:
         message = (
             f"found {ext_proc.max_held_bytes}, expected at least maxBodyBytes of {ext_proc.max_body_bytes}"

@@ -34,6 +34,7 @@ CipherSuite: TypeAlias = Literal[
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ]
 
+MAX_GATHER_S = 0.05
 DRAIN_S = 30.0
 """Default of `server.drainTimeout`, and longest wait for requests in flight when a process stops."""
 
@@ -167,6 +168,8 @@ class ExtProcConfig(Section, frozen=True):
     """Server: http2 with the libnghttp2 of the machine, or grpc with the `grpc.aio` library at several times the cost; auto: http2 if libnghttp2 is installed."""
     threads: Annotated[int, Meta(ge=1, le=64)] | Literal["auto"] = "auto"
     """Threads of the http2 server for connections, TLS and chunks of responses; auto: the cores but one, divided among `server.workers`, 1 to 8."""
+    gather: Duration = Duration(0.002)
+    """Time between two readings of a thread that reads nothing but chunks of responses, so that one reading brings many; at most 50ms. Requests, and chunks that come seldom, do not wait."""
     compat: Literal["none", "llm-d"] = "none"
     """llm-d: behave like the reference picker where it differs from the written protocol."""
 

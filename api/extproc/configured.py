@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from ...configs.listeners import ExtProcConfig
 from ...routing.router import Router
-from ..http2.context import Limits
+from ..http2.context import Limits, Times
 from ..http2.metrics import TransportMetrics
 from ..tls.certificates import Certificates
 from ..tls.mismatches import OnMismatch
@@ -61,6 +61,7 @@ def make_ext_proc(
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,
+        times=Times(gather_s=config.gather),
         n_threads=n_threads,
     )
     intake = Intake(

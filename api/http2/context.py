@@ -54,6 +54,7 @@ class Times:
         pong_s: for the answer to a ping.
         notice_s: longest time between the notice to open no more calls and the refusal of new calls.
         linger_s: for a client to read why its connection ends.
+        gather_s: between two readings of a thread that reads nothing but chunks, so that one reading brings many.
     """
 
     greeting_s: float = 10.0
@@ -62,6 +63,7 @@ class Times:
     pong_s: float = 20.0
     notice_s: float = 1.0
     linger_s: float = 1.0
+    gather_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ public:
     // Reads from the socket, if it is readable, and does one piece of work. Returns false if the connection is over.
     bool take_turn(double now, bool is_readable);
 
+    // Returns what came since the last call.
+    Came take_came() { return session_.take_came(); }
+
     // Returns whether input waits for another turn.
     bool has_work() const { return !has_ended_ && !is_full() && (session_.has_input() || has_more_); }
 

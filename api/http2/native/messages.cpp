@@ -40,6 +40,7 @@ void Session::data(int32_t stream_id, std::string_view bytes) {
     Stream* const stream = find(stream_id);
     if (stream == nullptr) return;
     stream->unconsumed += bytes.size();
+    came_.other |= stream->passage == nullptr;
     if (stream->is_broken || stream->is_finished) {
         stream->n_ignored += bytes.size();
         if (stream->n_ignored > MAX_IGNORED) library_.submit_rst_stream(session_, 0, stream_id, nghttp2::NO_ERROR);
@@ -134,6 +135,7 @@ bool Session::is_passed(int32_t stream_id, Stream& stream, std::string_view mess
             n_work_ += message.size() / PASSED_PER_WORK;
             if (!report.empty()) events_.push_back({EventKind::passed, stream_id, 0, std::move(report)});
             answer(stream_id, stream);
+            came_.passed = true;
             return true;
         }
     }

@@ -31,14 +31,14 @@ PyObject* new_server(PyTypeObject* type, PyObject* args, PyObject* named) {
         if (n_threads == 0 || n_threads > 64) raise(PyExc_ValueError, "threads must be 1 .. 64");
         const Limits session = {n_streams, static_cast<size_t>(n_message_bytes), static_cast<size_t>(n_early_ends),
                                 static_cast<size_t>(n_spare_bytes)};
-        ServerLimits limits = {session, static_cast<size_t>(n_connections), n_streams, static_cast<size_t>(n_fair), 0, 0, 0, 0, 0, 0};
+        ServerLimits limits = {session, static_cast<size_t>(n_connections), n_streams, static_cast<size_t>(n_fair), 0, 0, 0, 0, 0, 0, 0};
         double* const all[] = {&limits.greeting_s, &limits.first_message_s, &limits.silence_s,
-                               &limits.pong_s,     &limits.notice_s,        &limits.linger_s};
+                               &limits.pong_s,     &limits.notice_s,        &limits.linger_s,  &limits.gather_s};
         size_t i = 0;
         for_each(times, [&](PyObject* each) {
             if (i < std::size(all)) *all[i++] = seconds(each);
         });
-        if (i != std::size(all)) raise(PyExc_ValueError, "times must be six");
+        if (i != std::size(all)) raise(PyExc_ValueError, "times must be seven");
         return wrap(type, new Server(limits, n_threads));
     }, nullptr);
 }

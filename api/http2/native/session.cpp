@@ -255,6 +255,7 @@ bool Session::is_over() const {
 
 int Session::begin_headers(const Frame& frame) {
     streams_.try_emplace(frame.header.stream_id);  // trailers begin on a stream that is there
+    came_.other = true;
     return 0;
 }
 

@@ -51,6 +51,10 @@ struct Event {
     std::string text = {}, more = {}, timeout = {};
 };
 
+struct Came {
+    bool passed = false, other = false;
+};
+
 class Session {
 public:
     explicit Session(Limits limits);
@@ -79,6 +83,9 @@ public:
     // Stops and continues delivering the messages of a call. A paused client gets no new window.
     void pause(int32_t stream);
     void resume(int32_t stream);
+
+    // Returns what came since the last call: messages that passed, and what may be a request.
+    Came take_came() { return std::exchange(came_, {}); }
 
     // Returns the events since the last call.
     std::vector<Event> take_events() { return std::exchange(events_, {}); }
@@ -182,6 +189,7 @@ private:
     const char* excess_ = "";
     size_t n_pongs_ = 0;
     bool is_refusing_ = false, is_greeted_ = false;
+    Came came_;
 };
 
 }  // namespace kvatlas::http2

@@ -20,7 +20,7 @@ constexpr int THREAD_SHIFT = 48;
 struct ServerLimits {
     Limits session;
     size_t n_connections, n_calls, n_fair_calls;  // all connections; calls in progress; calls that a connection may always open
-    double greeting_s, first_message_s, silence_s, pong_s, notice_s, linger_s;
+    double greeting_s, first_message_s, silence_s, pong_s, notice_s, linger_s, gather_s;
 };
 
 enum class ToldKind : int {

@@ -1,7 +1,7 @@
 #include "worker.h"
 
+#include <poll.h>
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -74,10 +74,8 @@ void Worker::close_all() {
 
 void Worker::serve() {
     std::array<epoll_event, 256> ready;
-    const bool has_work = !working_.empty();
-    const double wait_s = connections_.empty() ? -1e-3 : LOOK_S;
-    const int n = ::epoll_wait(epoll_, ready.data(), ready.size(), has_work ? 0 : static_cast<int>(wait_s * 1000));
-    now_ = monotonic_s();
+    const int n = wait(ready);
+    came_ = {};
     for (int i = 0; i < n; ++i) {
         if (ready[static_cast<size_t>(i)].data.u64 == ORDERS) {
             for (auto& some : orders.take()) {
@@ -90,11 +88,7 @@ void Worker::serve() {
         Connection& connection = *found->second;
         changed_.erase(found->first);
         const bool is_readable = (ready[static_cast<size_t>(i)].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0;
-        if (!connection.take_turn(now_, is_readable)) {
-            close(connection);
-        } else if (connection.has_work()) {
-            working_.insert(connection.number());
-        }
+        take_turn(connection, is_readable);
     }
     // Connections that had no time in their last turn. Each has one piece of work done before any has a second one.
     for (const uint64_t number : std::exchange(working_, {})) {
@@ -102,11 +96,7 @@ void Worker::serve() {
         if (found == connections_.end()) continue;
         ++shared_.n_deferred;
         changed_.erase(number);
-        if (!found->second->take_turn(now_, false)) {
-            close(*found->second);
-        } else if (found->second->has_work()) {
-            working_.insert(number);
-        }
+        take_turn(*found->second, false);
     }
     for (const uint64_t number : std::exchange(changed_, {})) {
         const auto found = connections_.find(number);
@@ -117,7 +107,35 @@ void Worker::serve() {
             working_.insert(number);
         }
     }
+    if (came_.passed && !came_.other) rests_until_ = now_ + shared_.limits.gather_s;
     look_at_time();
+}
+
+void Worker::take_turn(Connection& connection, bool is_readable) {
+    if (!connection.take_turn(now_, is_readable)) return close(connection);
+    const Came came = connection.take_came();
+    came_.passed |= came.passed;
+    came_.other |= came.other;
+    if (connection.has_work()) working_.insert(connection.number());
+}
+
+// Waits for something to do, and sets `now_`. A turn costs more than a chunk: after one that brought chunks alone the thread
+// leaves the sockets for a moment, so that the next one brings many. Orders do not wait for that.
+int Worker::wait(std::span<epoll_event> ready) {
+    if (const double rest_s = rests_until_ - monotonic_s(); rest_s > 0) {
+        const double wait_s = working_.empty() ? rest_s : 0;
+        const auto seconds = static_cast<time_t>(wait_s);
+        const timespec limit{seconds, static_cast<long>((wait_s - static_cast<double>(seconds)) * 1e9)};
+        pollfd ordered{orders.fd(), POLLIN, 0};
+        const bool is_ordered = ::ppoll(&ordered, 1, &limit, nullptr) == 1;
+        now_ = monotonic_s();
+        ready[0].data.u64 = ORDERS;
+        if (is_ordered || !working_.empty()) return is_ordered ? 1 : 0;
+    }
+    const double wait_s = connections_.empty() ? -1e-3 : LOOK_S;
+    const int n = ::epoll_wait(epoll_, ready.data(), static_cast<int>(ready.size()), working_.empty() ? static_cast<int>(wait_s * 1000) : 0);
+    now_ = monotonic_s();
+    return n;
 }
 
 void Worker::obey(Order& order) {

@@ -1,6 +1,8 @@
 // A thread that serves connections: sockets, frames, and the chunks that pass. It never runs Python.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -48,6 +50,8 @@ private:
 
     void run();
     void serve();
+    int wait(std::span<epoll_event> ready);
+    void take_turn(Connection& connection, bool is_readable);
     void obey(Order& order);
     void accept(Order& order);
     void drain();
@@ -70,7 +74,8 @@ private:
     std::unordered_map<CallId, Place> calls_;
     std::unordered_set<uint64_t> working_, changed_;  // connections with input that waits; with something to send
     uint64_t n_opened_ = 0, n_accepted_ = 0;
-    double now_ = 0, next_look_ = 0;
+    double now_ = 0, next_look_ = 0, rests_until_ = 0;
+    Came came_;  // in this turn, on all connections
     bool is_stopping_ = false, has_failed_ = false;
 };
 
