@@ -28,7 +28,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: compatibility hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: curves compatibility hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -85,6 +85,9 @@ soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays f
 
 paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers; writes docs/benchmark-tiered.md
 	$(BIN)/python -m kvatlas.sim.published $(ARGS)
+
+curves: $(INSTALLED) ## Policies over the load on simulated servers, hours of it; goes on where it was; writes docs/benchmark-load.md
+	$(BIN)/python -m kvatlas.sim.load_curves $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)

@@ -80,13 +80,12 @@ OPTIMIZED = SharedPrefixSpec(
     num_groups=150, num_prompts_per_group=5, system_prompt_len=6_000, question_len=1_200, output_len=1_000
 )
 """The optimized baseline."""
-AGENTS = AgentsSpec(agents=200, turns=12)
-CODING = AgentsSpec(
-    agents=120, turns=14, tool_sets=4, system_len=22_000, turn_len=2_000, output_len=300, think_s=10.0
-)
+AGENTS = AgentsSpec(turns=12)
+MIN_AGENTS = 40
+"""Number of agents at small loads, so that more than a few requests are measured."""
+CODING = AgentsSpec(turns=14, tool_sets=4, system_len=22_000, turn_len=2_000, output_len=300, think_s=10.0)
 """Coding agents by what is published of recorded ones: 2,000 new tokens on a context of 37,000."""
 CHATS = AgentsSpec(
-    agents=240,
     turns=4,
     tool_sets=24,
     system_len=6_500,
@@ -98,9 +97,10 @@ CHATS = AgentsSpec(
 """Prompts of 8,700 tokens in the mean."""
 
 
-def agents(spec: AgentsSpec, load: float, seed: int) -> Trace:
-    """Generate agents of which `load` start per second."""
-    return agents_trace(msgspec.structs.replace(spec, starts_per_s=load), seed=seed)
+def agents(spec: AgentsSpec, seconds: float, load: float, seed: int) -> Trace:
+    """Generate agents of which `load` start per second, for so many seconds."""
+    n_agents = max(MIN_AGENTS, round(load * seconds))
+    return agents_trace(msgspec.structs.replace(spec, agents=n_agents, starts_per_s=load), seed=seed)
 
 
 def closed(spec: SharedPrefixSpec, load: float, seed: int) -> Trace:
@@ -157,7 +157,7 @@ GENERATED: tuple[Workload, ...] = (
     *_family(
         "agents",
         "agents/s",
-        partial(agents, AGENTS),
+        partial(agents, AGENTS, 240.0),
         ("gpu", GPU_ONLY, (0.5, 1.0, 1.5, 2.0)),
         ("cpu", WITH_CPU, (0.5, 1.0, 1.5, 2.0)),
         ("two-speeds", TWO_SPEEDS, (0.4, 0.8, 1.2, 1.6)),
@@ -165,14 +165,14 @@ GENERATED: tuple[Workload, ...] = (
     *_family(
         "coding",
         "agents/s",
-        partial(agents, CODING),
+        partial(agents, CODING, 480.0),
         ("gpu", GPU_ONLY, (0.1, 0.2, 0.3, 0.4)),
         ("cpu", WITH_CPU, (0.2, 0.4, 0.6, 0.8)),
     ),
     *_family(
         "chats",
         "chats/s",
-        partial(agents, CHATS),
+        partial(agents, CHATS, 120.0),
         ("gpu", _without_cpu(LIVE), (1.4, 2.0, 2.6, 3.4)),
         ("cpu", LIVE, (1.4, 2.0, 2.6, 3.4)),
         granularity=2,
