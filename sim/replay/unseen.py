@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..traces.content import block_hashes
@@ -58,14 +58,23 @@ def cachable_tokens(trace: Trace, arrivals: Sequence[Arrival], *, block_size: in
     for number, request in enumerate(trace.requests):
         keys = hashes[number][: request.n_prompt // block_size]
         if arrivals[number].is_fixed or in_order:
-            n_blocks = bisect_left(keys, 1, key=lambda key, place=order[number]: earliest[key] >= place)
+            n_blocks = _arriving_before(keys, earliest, order[number])
         else:
-            first, last = spans[number]
-            n_blocks = bisect_left(
-                keys, 1, key=lambda key, first=first, last=last: first <= low[key] and high[key] <= last
-            )
+            n_blocks = _outside(keys, low, high, spans[number])
         found.append(n_blocks * block_size)
     return found
+
+
+def _arriving_before(keys: Sequence[int], earliest: Mapping[int, int], place: int) -> int:
+    """Count the leading blocks with a request whose place by arrival is before `place`."""
+    return bisect_left(keys, True, key=lambda key: earliest[key] >= place)
+
+
+def _outside(
+    keys: Sequence[int], low: Mapping[int, int], high: Mapping[int, int], span: tuple[int, int]
+) -> int:
+    """Count the leading blocks with a request outside a range."""
+    return bisect_left(keys, True, key=lambda key: span[0] <= low[key] and high[key] <= span[1])
 
 
 def _order(arrivals: Sequence[Arrival]) -> list[int]:
