@@ -86,10 +86,10 @@ soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays f
 paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers; writes docs/benchmark-tiered.md
 	$(BIN)/python -m kvatlas.sim.published $(ARGS)
 
-ladders: $(INSTALLED) ## Published runs with rising rates on simulated servers; writes docs/benchmark-ladders.md
+ladders: $(INSTALLED) ## Published runs with rising rates on simulated servers; writes a page in docs
 	$(BIN)/python -m kvatlas.sim.published.ladders $(ARGS)
 
-curves: $(INSTALLED) ## Policies over the load on simulated servers, hours of it; goes on where it was; writes docs/benchmark-load.md
+curves: $(INSTALLED) ## Policies over the load on simulated servers, hours of it; goes on where it was; writes a page in docs
 	$(BIN)/python -m kvatlas.sim.load_curves $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells

@@ -4,7 +4,7 @@ Use: python -m kvatlas.sim.load_curves [--policy NAME ...] [--workload NAME ...]
          [--jobs N] [--kept FILE] [--write FILE]                                                      (or: make curves ARGS=...)
 
 Every point is kept in a file, so an interrupted run goes on where it was. In a checkout, a run over all workloads writes
-docs/benchmark-load.md and its plots. Otherwise --write names the page.
+the page `benchmark-load.md` in docs and its plots. Otherwise --write names the page.
 """
 
 from __future__ import annotations

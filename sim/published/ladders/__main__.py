@@ -3,7 +3,7 @@
 Use: python -m kvatlas.sim.published.ladders [--policy NAME ...] [--seeds N] [--granularity N] [--jobs N] [--write FILE]
                                                                                                      (or: make ladders)
 
-In a checkout, a run with the default seeds and granularity writes docs/benchmark-ladders.md. Otherwise --write names the page.
+In a checkout, a run with the default seeds and granularity writes the page `benchmark-ladders.md` in docs. Otherwise --write names the page.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_page_has_published_figures_beside_simulated_ones() -> None:
 
 
 def test_committed_page_is_of_this_template_and_these_published_figures() -> None:
-    file = Path("docs/benchmark-ladders.md")
+    file = Path("docs") / "benchmark-ladders.md"
     if not (ROOT / file).exists():
         pytest.skip("make ladders writes the page")
     committed = read(file)
