@@ -40,7 +40,7 @@ def replay(
         str,
         typer.Argument(
             metavar="TRACE",
-            help="Trace file (Mooncake format), or shared-prefix:NAME=VALUE,... or agents:NAME=VALUE,...",
+            help="Trace file (Mooncake format), or shared-prefix:, agents: or weka: with NAME=VALUE,...",
         ),
     ],
     *,

@@ -13,10 +13,10 @@ from ...routing.plan.load import load_scheduled
 from .. import hardware
 from ..errors import ReplayError
 from ..traces.named import named_traces
-from .comparison import Case, Outcome, Plan, compare
+from .comparison import Case, Outcome, Plan, bounds, compare
 from .fleet_spec import FleetSpec
 from .policies import POLICIES, Policy, named_policy
-from .report import curve_table, tables, to_json
+from .report import curve_table, tables, to_json, with_bounds
 from .simulation import Timing
 
 
@@ -75,10 +75,11 @@ def run_replay(console: Console, options: ReplayOptions) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(plan.traces[0].name, total=len(cases) * options.seeds)
         outcomes = compare(plan, cases, jobs=options.jobs, progress=lambda: progress.advance(task))
+        rows = with_bounds(outcomes, bounds(plan, cases, jobs=options.jobs))
     if options.json:
-        console.out(to_json(outcomes).decode(), end="", highlight=False)
+        console.out(to_json(rows).decode(), end="", highlight=False)
     else:
-        _print(console, plan, outcomes)
+        _print(console, plan, outcomes, rows)
     if options.plots is not None:
         from .plots import write_plots  # noqa: PLC0415 - needs the extra `plots`
 
@@ -135,7 +136,7 @@ def _fleet(options: ReplayOptions, servers: int, cpu_gib: float) -> FleetSpec:
     )
 
 
-def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Outcome]) -> None:
     trace = plan.traces[0]
     n_requests = len(trace.requests)
     console.print(
@@ -149,7 +150,7 @@ def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome]) -> None:
             f"{trace.assumed.n_requests} requests have no output length; {trace.assumed.n_output} tokens are assumed",
             highlight=False,
         )
-    for table in tables(outcomes):
+    for table in tables(rows):
         console.print(table)
     if plan.curve_gib:
         console.print(curve_table(outcomes, plan.curve_gib))

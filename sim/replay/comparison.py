@@ -15,6 +15,7 @@ import msgspec
 
 from .. import hardware
 from ..traces.trace import Trace
+from .bound import bound, bound_figures
 from .figures import Estimate, estimate, figures
 from .fleet_spec import FleetSpec
 from .policies import Policy, make_router
@@ -56,6 +57,10 @@ class Plan:
     curve_gib: tuple[float, ...] = ()
 
 
+Run = Callable[[Plan, Case, int], dict[str, float]]
+"""Computes the figures of a case with the trace and seed at a place of the plan."""
+
+
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     """The figures of one case over all seeds."""
 
@@ -79,7 +84,7 @@ def replay_served(
     """Replay a case and return the served requests; for the arguments see `replay_once` and `Replay`."""
     fleet, seed = case.fleet.coarser(plan.granularity), place + 1
     router = make_router(case.policy, fleet, granularity=plan.granularity, rng=Random(f"router {seed}"))
-    rng = Random(f"arrivals {seed}")
+    rng = _arrivals_rng(place)
     replay = Replay(plan.traces[place], fleet, router, timing=plan.timing, rng=rng, on_routed=on_routed)
     with _without_collector():
         replayed = replay.run()
@@ -109,15 +114,46 @@ def replay_all(
     n_seeds = len(plan.traces)
     runs = [(case, place) for case in cases for place in range(n_seeds)]
     found: list[dict[str, float]] = []
-    for result in _results(plan, runs, jobs):
+    for result in _results(replay_once, plan, runs, jobs):
         found.append(result)
         progress()
-    return [found[place * n_seeds : (place + 1) * n_seeds] for place in range(len(cases))]
+    return _by_case(found, n_seeds)
+
+
+BOUND = "bound"
+"""Name of the outcomes of `bounds` in place of a policy."""
+
+
+def bound_once(plan: Plan, case: Case, place: int) -> dict[str, float]:
+    """Compute the bound of a case's fleet on the trace and seed at `place`, with the arrivals of `replay_once`."""
+    found = bound(
+        plan.traces[place],
+        case.fleet.coarser(plan.granularity),
+        timing=plan.timing,
+        rng=_arrivals_rng(place),
+        warm_up=plan.warm_up,
+    )
+    return bound_figures(found)
+
+
+def bounds(plan: Plan, cases: Sequence[Case], *, jobs: int = 1) -> list[Outcome]:
+    """Compute the bound of each fleet once, in the order of their first cases."""
+    first: dict[FleetSpec, Case] = {}
+    for case in cases:
+        first.setdefault(case.fleet, Case(Policy(BOUND), case.fleet, case.cpu_gib))
+    fleets = list(first.values())
+    runs = [(case, place) for case in fleets for place in range(len(plan.traces))]
+    found = _by_case(list(_results(bound_once, plan, runs, jobs)), len(plan.traces))
+    return [_outcome(case, each) for case, each in zip(fleets, found, strict=True)]
 
 
 def curve_figure(gib: float) -> str:
     """Return the name of the figure with the hit rate for a CPU tier of this size."""
     return f"hitRateAt{gib:g}GiB"
+
+
+def _arrivals_rng(place: int) -> Random:
+    return Random(f"arrivals {place + 1}")
 
 
 def _on_curve(curve: SizeCurve, plan: Plan, fleet: FleetSpec) -> dict[str, float]:
@@ -130,12 +166,16 @@ def _on_curve(curve: SizeCurve, plan: Plan, fleet: FleetSpec) -> dict[str, float
     }
 
 
-def _results(plan: Plan, runs: list[tuple[Case, int]], jobs: int) -> Iterator[dict[str, float]]:
+def _by_case(found: list[dict[str, float]], n_seeds: int) -> list[list[dict[str, float]]]:
+    return [found[first : first + n_seeds] for first in range(0, len(found), n_seeds)]
+
+
+def _results(run: Run, plan: Plan, runs: list[tuple[Case, int]], jobs: int) -> Iterator[dict[str, float]]:
     if jobs == 1:
-        yield from (replay_once(plan, case, place) for case, place in runs)
+        yield from (run(plan, case, place) for case, place in runs)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        tasks = [pool.submit(replay_once, plan, case, place) for case, place in runs]
+        tasks = [pool.submit(run, plan, case, place) for case, place in runs]
         yield from (task.result() for task in tasks)
 
 

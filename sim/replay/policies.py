@@ -10,6 +10,7 @@ import msgspec
 
 from ...configs.schema import DEFAULT_TIERS, KVAtlasConfig, PluginConfig, TierConfig, WeightsConfig
 from ...indexer.factory import index_core
+from ...routing.plan.plan import make_plan
 from ..errors import ReplayError
 from .dynamo_cost import dynamo_profile
 from .fleet_spec import FleetSpec
@@ -51,7 +52,8 @@ def make_router(policy: Policy, fleet: FleetSpec, *, granularity: int, rng: Rand
         rng: random numbers for the router.
     """
     if policy.config is not None:
-        return _indexed(_coarser(policy.config, granularity), fleet, rng)
+        # capacities that producers of prefixes name are those of the plan's tiers
+        return _indexed(_coarser(make_plan(policy.config).config, granularity), fleet, rng)
     return POLICIES[policy.name](fleet, rng)
 
 

@@ -14,11 +14,16 @@ from .figures import Estimate
 Figure = tuple[str, str, str]
 """Heading, figure, format of its value."""
 
+TIMES_BOUND = "timesBound"
+"""Figure that `with_bounds` adds: the mean time to the first token relative to its bound."""
+
 HITS_AND_WAITS: tuple[Figure, ...] = (
+    ("found", "hitRate", ".1%"),
     ("GPU", "gpuHitRate", ".1%"),
     ("CPU", "cpuHitRate", ".1%"),
     ("storage", "storageHitRate", ".1%"),
     ("TTFT mean", "ttftMean", ".2f"),
+    ("x bound", TIMES_BOUND, ".2f"),
     ("p50", "ttftP50", ".2f"),
     ("p90", "ttftP90", ".2f"),
     ("p99", "ttftP99", ".2f"),
@@ -32,7 +37,7 @@ WHOLE_ANSWERS: tuple[Figure, ...] = (
     ("busiest", "busiestServer", ".2f"),
     ("refused", "refused", ".0f"),
 )
-MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused"})
+MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused", TIMES_BOUND})
 """Figures that are omitted if they are 0 in all cases."""
 
 WITH_MARGIN = frozenset(
@@ -41,10 +46,24 @@ WITH_MARGIN = frozenset(
 """Figures shown with half the width of their 95 % interval; JSON has it for all figures."""
 
 
+def with_bounds(outcomes: Sequence[Outcome], bounds: Sequence[Outcome]) -> list[Outcome]:
+    """Add `TIMES_BOUND` to each outcome, and each fleet's bound after its last outcome."""
+    found: list[Outcome] = []
+    for bound in bounds:
+        fleet, least = (bound.endpoints, bound.cpu_gib), bound.figures["ttftMean"].mean
+        for each in outcomes:
+            if (each.endpoints, each.cpu_gib) == fleet:
+                times = Estimate(each.figures["ttftMean"].mean / least)
+                found.append(msgspec.structs.replace(each, figures={**each.figures, TIMES_BOUND: times}))
+        found.append(bound)
+    return found
+
+
 def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
     """Make two tables with one row per case: hit rates with times to the first token, and all other figures.
 
-    Times are in seconds. With several seeds, half the width of the 95 % interval follows a mean.
+    Times are in seconds. With several seeds, half the width of the 95 % interval follows a mean. A bound is in the first table
+    only.
     """
     return (
         _table("prompt tokens found, and seconds to the first token", HITS_AND_WAITS, outcomes),
@@ -82,7 +101,7 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
     columns = [
         column
         for column in columns
-        if column[1] not in MAY_BE_ABSENT or any(each.figures[column[1]].mean for each in outcomes)
+        if column[1] not in MAY_BE_ABSENT or any(_mean(each, column[1]) for each in outcomes)
     ]
     table = Table(
         Column("policy", no_wrap=True),
@@ -96,9 +115,17 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
     for heading, _name, _format in columns:
         table.add_column(heading, justify="right")
     for each in outcomes:
-        cells = (_cell(name, each.figures[name], form) for _heading, name, form in columns)
-        table.add_row(each.policy, str(each.endpoints), f"{each.cpu_gib:g}", *cells)
+        cells = [
+            _cell(name, each.figures[name], form) if name in each.figures else ""
+            for _heading, name, form in columns
+        ]
+        if any(cells):
+            table.add_row(each.policy, str(each.endpoints), f"{each.cpu_gib:g}", *cells)
     return table
+
+
+def _mean(outcome: Outcome, name: str) -> float:
+    return outcome.figures[name].mean if name in outcome.figures else 0.0
 
 
 def _gain(rate: Estimate, larger: Estimate, step_gib: float) -> str:

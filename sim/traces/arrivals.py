@@ -9,6 +9,17 @@ from random import Random
 from .trace import Trace
 
 
+def first_arrivals(trace: Trace, *, speed: float, jitter_s: float, rng: Random) -> list[float | None]:
+    """Return the arrival of each request, with constant concurrency the earliest one; None if it waits for another request.
+
+    For the arguments see `Arrivals`.
+    """
+    return [
+        None if request.after is not None else request.at_s / speed + jitter_s * rng.random()
+        for request in trace.requests
+    ]
+
+
 class Arrivals:
     """The pending requests of a trace, by number.
 
@@ -24,11 +35,12 @@ class Arrivals:
         self._followers: dict[int, list[int]] = {}
         self._due: list[tuple[float, int]] = []
         self._room = inf if trace.concurrency is None else trace.concurrency
-        for number, request in enumerate(trace.requests):
-            if request.after is not None:
-                self._followers.setdefault(request.after, []).append(number)
-            else:
-                self._due.append((request.at_s / speed + jitter_s * rng.random(), number))
+        for number, at_s in enumerate(first_arrivals(trace, speed=speed, jitter_s=jitter_s, rng=rng)):
+            after = trace.requests[number].after
+            if at_s is not None:
+                self._due.append((at_s, number))
+            elif after is not None:
+                self._followers.setdefault(after, []).append(number)
         heapq.heapify(self._due)
 
     def next_at(self, now: float) -> float:

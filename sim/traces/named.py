@@ -13,6 +13,7 @@ from .agents import AgentsSpec, agents_trace
 from .mooncake import read_trace
 from .shared_prefix import SharedPrefixSpec, shared_prefix_trace
 from .trace import Trace
+from .weka import WekaSpec, weka_trace
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -35,6 +36,8 @@ def named_traces(text: str, *, n_seeds: int = 1, limit: int | None = None) -> tu
     elif name == "agents":
         agents = _spec(text, settings, AgentsSpec)
         traces = [agents_trace(agents, seed=seed) for seed in seeds]
+    elif name == "weka":
+        traces = [weka_trace(_spec(text, settings, WekaSpec))] * n_seeds
     else:
         traces = [read_trace(Path(text), limit=limit)] * n_seeds
     return tuple(replace(trace, requests=trace.requests[:limit]) for trace in traces)

@@ -191,9 +191,23 @@ def test_command_prints_json_alone() -> None:
         TRACE, "--policy", "precise", "--cpu-gb", "0", "--endpoints", "2", "--json", "--seeds", "2"
     )
 
-    (outcome,) = json.loads(text)
+    outcome, bound = json.loads(text)
     assert (status, outcome["policy"], outcome["endpoints"], outcome["cpuGib"]) == (0, "precise", 2, 0.0)
     assert outcome["figures"]["requests"] == {"mean": 12.0, "margin": 0.0}
+    assert (bound["policy"], bound["endpoints"], bound["cpuGib"]) == ("bound", 2, 0.0)
+    least = bound["figures"]["ttftMean"]["mean"]
+    assert outcome["figures"]["timesBound"]["mean"] == outcome["figures"]["ttftMean"]["mean"] / least > 0.999
+
+
+def test_command_shows_the_bound_of_each_fleet() -> None:
+    status, text, _ = run(
+        TRACE, "--policy", "random", "--policy", "precise", "--endpoints", "1,2", "--cpu-gb", "1"
+    )
+
+    first = text.partition("seconds to the last token")[0]
+    rows = [line.split()[:3] for line in first.splitlines() if re.match(r" +(random|precise|bound) ", line)]
+    assert (status, [row[0] for row in rows]) == (0, ["random", "precise", "bound"] * 2)
+    assert [row[1] for row in rows] == ["1"] * 3 + ["2"] * 3
 
 
 def test_command_gives_the_same_with_one_process_and_with_two() -> None:

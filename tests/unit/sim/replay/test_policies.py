@@ -6,12 +6,16 @@ from random import Random
 import pytest
 
 from kvatlas.indexer.match import PrefixMatch, RankMatch
+from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.scorers.core.model import Candidate, InFlightLoad, Load, RequestView
 from kvatlas.sim.errors import ReplayError
 from kvatlas.sim.replay.dynamo_cost import DynamoCostScorer, dynamo_profile
-from kvatlas.sim.replay.policies import POLICIES, named_policy
+from kvatlas.sim.replay.indexed_router import IndexedRouter
+from kvatlas.sim.replay.policies import POLICIES, Policy, make_router, named_policy
 from kvatlas.sim.replay.router import RandomChoice, RoundRobin, RouteRequest, SessionHash
 from support.rating import decide, rated
+from support.traces import make_fleet
+from support.tree import ROOT
 
 
 def make_request(session: str = "", *, servers: int = 3) -> RouteRequest:
@@ -52,6 +56,19 @@ def test_unknown_policy_is_refused_with_those_there_are() -> None:
     with pytest.raises(ReplayError, match="found policy 'best', want one of round-robin, random, "):
         named_policy("best")
     assert [named_policy(name).name for name in POLICIES] == list(POLICIES)
+
+
+def test_capacities_of_a_file_are_in_blocks_before_several_are_simulated_as_one() -> None:
+    policy = Policy("tiered", load_scheduled(ROOT / "configs" / "tiered-v1.yaml").config)
+    fleet = make_fleet(gpu_blocks=100)
+
+    found: list[list[int | None]] = []
+    for granularity in (1, 4):
+        router = make_router(policy, fleet.coarser(granularity), granularity=granularity, rng=Random(1))
+        assert isinstance(router, IndexedRouter)
+        found.append([tier.capacity for tier in router.atlas.occupancy("server-0")][:2])
+
+    assert found == [[100, 82_000], [25, 20_500]]
 
 
 def make_candidate(name: str, union: tuple[int, ...], *, ahead: int, usage: float) -> Candidate:

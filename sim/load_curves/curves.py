@@ -1,0 +1,168 @@
+"""The curves of a workload: what each policy sustains, then all policies at fractions of what the best one sustains."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeVar
+
+from ..replay.comparison import BOUND
+from ..workloads import Workload
+from .point import Figures, Kept, Point, figures_at
+from .sustained import sustained_load
+
+FRACTIONS = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
+"""Loads of the curves, as fractions of what the best policy sustains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """All policies on one workload.
+
+    Attributes:
+        workload: the workload.
+        sustained: policy -> load it sustains.
+        loads: ascending loads of the curves.
+        figures: policy, or `bound` -> figures at each of the loads, means over seeds.
+    """
+
+    workload: Workload
+    sustained: Mapping[str, float]
+    loads: Sequence[float]
+    figures: Mapping[str, Sequence[Figures]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to compute.
+
+    Attributes:
+        policies: names of built-in policies.
+        seeds: traces per load, counted from 1.
+        fractions: loads relative to what the best policy sustains.
+    """
+
+    policies: Sequence[str]
+    seeds: int = 1
+    fractions: Sequence[float] = FRACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for the load that a policy sustains on a workload, with the points that are known of them."""
+
+    workload: Workload
+    policy: str
+    seeds: int
+    known: dict[Point, Figures]
+
+    def run(self) -> _Found:
+        """Return the load, and the new points."""
+        new: dict[Point, Figures] = {}
+
+        def wait_s(load: float) -> float:
+            points = [Point(self.workload.name, self.policy, load, seed) for seed in range(1, self.seeds + 1)]
+            for point in points:
+                if point not in self.known and point not in new:
+                    new[point] = figures_at(self.workload, point)
+            return fmean((self.known.get(point) or new[point])["ttftMean"] for point in points)
+
+        return _Found(sustained_load(wait_s, self.workload.loads[0]), new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    load: float
+    new: dict[Point, Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """One point of a curve."""
+
+    workload: Workload
+    point: Point
+
+    def run(self) -> _Found:
+        return _Found(self.point.load, {self.point: figures_at(self.workload, self.point)})
+
+
+def curves(
+    workloads: Sequence[Workload],
+    settings: Settings,
+    kept: Kept,
+    *,
+    jobs: int = 1,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> list[Curves]:
+    """Compute the curves of all workloads.
+
+    Args:
+        workloads: of different names.
+        settings: policies, seeds and loads.
+        kept: points that are known; gets the new ones, so that a later call goes on there.
+        jobs: number of processes.
+        progress: called with a line after each search and each point.
+    """
+    searches = [
+        _Search(each, policy, settings.seeds, kept.of(each.name, policy))
+        for each in workloads
+        for policy in settings.policies
+    ]
+    sustained: dict[str, dict[str, float]] = {each.name: {} for each in workloads}
+    for search, found in _run_all(searches, jobs):
+        kept.add(found.new)
+        sustained[search.workload.name][search.policy] = found.load
+        progress(f"{search.workload.name}: {search.policy} sustains {found.load:.3g} {search.workload.unit}")
+    loads = {
+        name: [float(f"{max(by_policy.values()) * part:.4g}") for part in settings.fractions]
+        for name, by_policy in sustained.items()
+    }
+    ones = [
+        _One(each, point)
+        for each in workloads
+        for load in loads[each.name]
+        for point in _points(each, (*settings.policies, BOUND), load, settings.seeds)
+        if load and kept.get(point) is None
+    ]
+    for one, found in _run_all(ones, jobs):
+        kept.add(found.new)
+        progress(f"{one.point.workload}: {one.point.policy} at {one.point.load:.3g}")
+    return [
+        Curves(
+            each,
+            sustained[each.name],
+            loads[each.name],
+            {
+                policy: [_mean(kept, each, policy, load, settings.seeds) for load in loads[each.name] if load]
+                for policy in (*settings.policies, BOUND)
+            },
+        )
+        for each in workloads
+    ]
+
+
+Task = TypeVar("Task", _Search, _One)
+
+
+def _run_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, _Found]]:
+    """Run all tasks, and yield each with its result when it ends."""
+    if jobs == 1:
+        yield from ((task, task.run()) for task in tasks)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(task.run): task for task in tasks}
+        for future in as_completed(running):
+            yield running[future], future.result()
+
+
+def _points(workload: Workload, policies: Sequence[str], load: float, seeds: int) -> list[Point]:
+    return [Point(workload.name, policy, load, seed) for policy in policies for seed in range(1, seeds + 1)]
+
+
+def _mean(kept: Kept, workload: Workload, policy: str, load: float, seeds: int) -> Figures:
+    found = [kept.get(point) or {} for point in _points(workload, (policy,), load, seeds)]
+    return {name: fmean(each[name] for each in found) for name in found[0]}

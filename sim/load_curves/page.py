@@ -1,0 +1,156 @@
+"""The page: what each policy sustains, and tables and plots of its figures over the load."""
+
+# The plotting library's own types leave keyword arguments open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import exp, log
+from pathlib import Path
+from statistics import fmean
+from string import Template
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from ..replay.comparison import BOUND
+from .curves import Curves, Settings
+
+_TEMPLATE = Path(__file__).with_name("page.template")
+_FIGURES = (
+    ("ttftMean", "mean seconds to the first token", ".2f", 1.0),
+    ("ttftP99", "99th percentile of the seconds to the first token", ".1f", 1.0),
+    ("hitRate", "prompt tokens found, %", ".1f", 100.0),
+)
+IMAGES = "benchmark-load"
+"""Prefix of the names of the plots."""
+
+
+def page(found: Sequence[Curves], settings: Settings, *, ours: str) -> str:
+    """Return the whole page; `ours` is the policy that is compared with the best of the others."""
+    return Template(_TEMPLATE.read_text()).substitute(
+        seeds=settings.seeds,
+        ours=ours,
+        sustained=sustained_table(found, settings.policies),
+        verdict=verdict_table(found, ours),
+        mean=overall(found, ours),
+        workloads="\n\n".join(_section(each, settings) for each in found),
+    )
+
+
+def sustained_table(found: Sequence[Curves], policies: Sequence[str]) -> str:
+    """Return what each policy sustains on each workload."""
+    rows = (
+        [each.workload.name, each.workload.unit, *(f"{each.sustained[policy]:.3g}" for policy in policies)]
+        for each in found
+    )
+    return _markdown(["workload", "load in", *policies], rows)
+
+
+def verdict_table(found: Sequence[Curves], ours: str) -> str:
+    """Return how `ours` compares with the best of the others at each load, for all workloads."""
+    rows: list[list[str]] = []
+    for each in found:
+        others = [policy for policy in each.sustained if policy != ours]
+        ratios = _ratios(each, ours, "ttftMean")
+        tails = _ratios(each, ours, "ttftP99")
+        hits = [
+            100 * (mine["hitRate"] - max(each.figures[policy][place]["hitRate"] for policy in others))
+            for place, mine in enumerate(each.figures[ours])
+        ]
+        bounds = [
+            mine["ttftMean"] / least["ttftMean"]
+            for mine, least in zip(each.figures[ours], each.figures[BOUND], strict=True)
+        ]
+        other = max(each.sustained[policy] for policy in others)
+        rows.append([
+            each.workload.name,
+            f"{100 * (each.sustained[ours] / other - 1):+.0f} %" if other else "-",
+            f"{100 * (_geometric(ratios) - 1):+.0f} %",
+            f"{100 * (max(ratios) - 1):+.0f} %",
+            f"{100 * (max(tails) - 1):+.0f} %",
+            f"{min(hits):+.1f}",
+            f"{min(bounds):.2f} to {max(bounds):.2f}",
+        ])  # fmt: skip
+    heads = [
+        "workload",
+        "sustains",
+        "mean TTFT",
+        "at worst",
+        "p99 at worst",
+        "hits at worst, points",
+        "x bound",
+    ]
+    return _markdown(heads, rows)
+
+
+def overall(found: Sequence[Curves], ours: str) -> str:
+    """Return the geometric mean over workloads and loads of the mean time relative to each other policy's, in percent."""
+    others = [policy for policy in found[0].sustained if policy != ours]
+    rows: list[list[str]] = []
+    for policy in others:
+        ratios = [
+            mine["ttftMean"] / theirs["ttftMean"]
+            for each in found
+            for mine, theirs in zip(each.figures[ours], each.figures[policy], strict=True)
+        ]
+        rows.append([policy, f"{100 * (_geometric(ratios) - 1):+.0f} %"])
+    best = [ratio for each in found for ratio in _ratios(each, ours, "ttftMean")]
+    rows.append(["the best of them at each load", f"{100 * (_geometric(best) - 1):+.0f} %"])
+    return _markdown([f"mean TTFT of {ours} relative to", "geometric mean"], rows)
+
+
+def plot(curves: Curves, policies: Sequence[str], folder: Path) -> Path:
+    """Draw the figures of one workload over the load, as SVG."""
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    for axes, (name, title, _form, factor) in zip(figure.subplots(1, len(_FIGURES)), _FIGURES, strict=True):
+        for policy in (*policies, BOUND):
+            values = [factor * each[name] for each in curves.figures[policy]]
+            dashes = ":" if policy == BOUND else "-"
+            axes.plot(curves.loads, values, dashes, marker="." if policy != BOUND else None, label=policy)
+        if name != "hitRate":
+            axes.set_yscale("log")
+        axes.set_xlabel(curves.workload.unit)
+        axes.set_title(title, fontsize="medium")
+    figure.axes[0].legend(fontsize="x-small")
+    figure.suptitle(curves.workload.name)
+    file = folder / image_name(curves)
+    with rc_context({"svg.hashsalt": "kvatlas"}):
+        figure.savefig(file, metadata={"Date": None})
+    return file
+
+
+def image_name(curves: Curves) -> str:
+    """Return the name of the plot's file."""
+    return f"{IMAGES}-{curves.workload.name.replace('/', '-')}.svg"
+
+
+def _section(curves: Curves, settings: Settings) -> str:
+    parts = [f"### {curves.workload.name}", f"![{curves.workload.name}](images/{image_name(curves)})"]
+    for name, title, form, factor in _FIGURES:
+        heads = [title, *(f"{load:.3g}" for load in curves.loads)]
+        rows = [
+            [policy, *(format(factor * each[name], form) for each in curves.figures[policy])]
+            for policy in (*settings.policies, BOUND)
+        ]
+        parts.append(_markdown(heads, rows))
+    return "\n\n".join(parts)
+
+
+def _ratios(curves: Curves, ours: str, name: str) -> list[float]:
+    """Return our figure relative to the best of the others at each load."""
+    others = [policy for policy in curves.sustained if policy != ours]
+    return [
+        mine[name] / min(curves.figures[policy][place][name] for policy in others)
+        for place, mine in enumerate(curves.figures[ours])
+    ]
+
+
+def _geometric(ratios: Sequence[float]) -> float:
+    return exp(fmean(log(ratio) for ratio in ratios))
+
+
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in heads[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))

@@ -1,0 +1,1 @@
+"""Published runs with rising rates, replayed stage by stage beside their published figures."""

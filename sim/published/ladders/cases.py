@@ -1,0 +1,131 @@
+"""Replays of the ladders: the guide's policy and ours in each arm, with figures stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from multiprocessing import get_context
+from statistics import fmean
+
+from ....configs.reading import GivenText
+from ....routing.plan.load import load_scheduled
+from ...replay.comparison import Case, Plan, replay_served
+from ...replay.figures import figures
+from ...replay.policies import Policy
+from ...replay.simulation import Replayed, Timing
+from ...traces.shared_prefix import staged_prefix_trace
+from ...workloads import PUBLISHED_250
+from .published import Arm, Ladder
+
+SEEDS, GRANULARITY = 3, 4
+
+GUIDE = "guide"
+"""Stands for the policy of an arm's guide."""
+
+_OPTIMIZED = """
+apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins: [{type: queue-scorer}, {type: kv-cache-utilization-scorer}, {type: approx-prefix-cache-producer},
+  {type: prefix-cache-scorer}, {type: no-hit-lru-scorer}]
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
+  - {pluginRef: prefix-cache-scorer, weight: 3}
+  - {pluginRef: no-hit-lru-scorer, weight: 2}
+"""
+_TIERED = """
+apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- {type: no-hit-lru-scorer}
+- {type: approx-prefix-cache-producer, name: gpu}
+- {type: approx-prefix-cache-producer, name: cpu, parameters: {autoTune: false, lruCapacityPerServer: 82000}}
+- {type: queue-scorer}
+- {type: kv-cache-utilization-scorer}
+- {type: prefix-cache-scorer, name: gpu-prefix, parameters: {prefixMatchInfoProducerName: gpu}}
+- {type: prefix-cache-scorer, name: cpu-prefix, parameters: {prefixMatchInfoProducerName: cpu}}
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: queue-scorer}, {pluginRef: kv-cache-utilization-scorer}, {pluginRef: gpu-prefix},
+    {pluginRef: cpu-prefix}, {pluginRef: no-hit-lru-scorer}]
+"""
+_GUIDES = {"optimized-baseline": _OPTIMIZED, "tiered": _TIERED}
+"""The guides' files; the others are built-in policies."""
+
+StageFigures = Mapping[float, Mapping[str, float]]
+"""Rate -> figures of its stage, means over seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One arm of a ladder with one policy and seed; `policy` is `guide`, or the name of a built-in policy."""
+
+    ladder: Ladder
+    arm: Arm
+    policy: str
+    seed: int
+    granularity: int
+
+    def figures(self) -> StageFigures:
+        """Replay all stages, and return the figures of those that are published."""
+        stages = (*self.ladder.warm_up, *self.ladder.stages)
+        trace = staged_prefix_trace(self.ladder.spec, stages, seed=self.seed)
+        fleet = PUBLISHED_250 if self.arm.has_cpu else replace(PUBLISHED_250, cpu_blocks=0)
+        policy = guide_policy(self.arm.guide) if self.policy == GUIDE else Policy(self.policy)
+        case = Case(policy, fleet, fleet.cpu_blocks)
+        replayed = replay_served(Plan((trace,), Timing(), self.granularity), case, 0)
+        ends = list(accumulate(stage.n_requests for stage in stages))
+        found: dict[float, Mapping[str, float]] = {}
+        for stage, end in list(zip(stages, ends, strict=True))[len(self.ladder.warm_up) :]:
+            served = [each for each in replayed.served if end - stage.n_requests <= each.number < end]
+            found[stage.rate] = figures(Replayed(served), fleet.names)
+        return found
+
+
+Results = Mapping[tuple[str, str, str], StageFigures]
+"""(ladder, arm, policy) -> figures."""
+
+
+def run_all(
+    ladders: Sequence[Ladder],
+    policies: Sequence[str],
+    *,
+    seeds: int,
+    granularity: int,
+    jobs: int,
+    progress: Callable[[], None],
+) -> Results:
+    """Replay every arm of the ladders with its guide's policy and with `policies`."""
+    keys = [
+        (ladder, arm, policy) for ladder in ladders for arm in ladder.arms for policy in (GUIDE, *policies)
+    ]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        tasks = [
+            [pool.submit(Run(*key, seed, granularity).figures) for seed in range(1, seeds + 1)]
+            for key in keys
+        ]
+        for task in as_completed([each for of_key in tasks for each in of_key]):
+            task.result()
+            progress()
+    return {
+        (ladder.name, arm.name, policy): _means([task.result() for task in of_key])
+        for (ladder, arm, policy), of_key in zip(keys, tasks, strict=True)
+    }
+
+
+def guide_policy(name: str) -> Policy:
+    """Return a guide's policy by its name."""
+    if name not in _GUIDES:
+        return Policy(name)
+    return Policy(name, load_scheduled(None, GivenText(name, _GUIDES[name])).config)
+
+
+def _means(found: Sequence[StageFigures]) -> StageFigures:
+    return {
+        rate: {name: fmean(each[rate][name] for each in found) for name in of_stage}
+        for rate, of_stage in found[0].items()
+    }
