@@ -44,7 +44,10 @@ class Feedback:
 
     def _settle(self, route: Route, completion: Completion) -> None:
         picker = self._picker
-        picker.records.count_faults(picker.policy.profile.ended(route.decision, tpot_s=completion.tpot_s))
+        faults = picker.policy.profile.ended(
+            route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
+        )
+        picker.records.count_faults(faults)
         if route.booking is not None:
             if completion.is_hidden:
                 route.booking.unseen()

@@ -90,9 +90,11 @@ class IndexedRouter:
         booking.begun()
         self._profile.answered(decision, ttft_s=now - booking.at)
 
-    def ended(self, number: int) -> None:
+    def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
         """See `Router.ended`."""
-        self._open.pop(number)[1].ended()
+        decision, booking = self._open.pop(number)
+        booking.ended()
+        self._profile.ended(decision, tpot_s=tpot_s, n_output=n_output)
 
     def published(self, server: str, batch: EventBatch) -> None:
         """Apply a batch as in production: encoded by the engine, decoded by the core."""
@@ -106,11 +108,12 @@ class IndexedRouter:
             Candidate(
                 name=server,
                 address=server,
+                labels=labels,
                 load=load,
                 prefix=matches.get(server),
                 in_flight=self.in_flight.of(server),
             )
-            for server, load in request.loads.items()
+            for (server, load), labels in zip(request.loads.items(), self._directory.labels, strict=True)
         ])  # fmt: skip
 
     def _matches(self, prefix: Prefix, *, now: float) -> dict[str, PrefixMatch]:

@@ -43,8 +43,14 @@ class Router(Protocol):
         """Record the first token of a routed request."""
         ...
 
-    def ended(self, number: int) -> None:
-        """Record the end of a routed request."""
+    def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
+        """Record the end of a routed request.
+
+        Args:
+            number: of the request.
+            tpot_s: seconds per output token after the first, None if there is no second one.
+            n_output: generated tokens, None if it was refused by the engine.
+        """
         ...
 
     def published(self, server: str, batch: EventBatch) -> None:
@@ -58,7 +64,7 @@ class BlindRouter:
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""
 
-    def ended(self, number: int) -> None:
+    def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
         """See `Router.ended`."""
 
     def published(self, server: str, batch: EventBatch) -> None:

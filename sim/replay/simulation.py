@@ -43,6 +43,11 @@ class Served:
         return self.begun_at - self.came_at
 
     @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first; None without a second one."""
+        return (self.ended_at - self.begun_at) / (self.n_output - 1) if self.n_output > 1 else None
+
+    @property
     def total_s(self) -> float:
         """Time to the last token."""
         return self.ended_at - self.came_at
@@ -192,6 +197,6 @@ class Replay:
         served.gpu_tokens, served.storage_tokens = request.gpu_tokens, request.fetched_tokens
         served.cpu_tokens = (request.cached_tokens or 0) - request.gpu_tokens - request.fetched_tokens
         self._result.served.append(served)
-        self._router.ended(served.number)
+        self._router.ended(served.number, tpot_s=served.tpot_s, n_output=served.n_output)
         self._arrivals.ended(served.number, now)
         self._progress()
