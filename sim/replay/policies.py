@@ -131,6 +131,16 @@ def _latency_cost(fleet: FleetSpec, rng: Random) -> Router:
     return _indexed(_config(_event_tiers(fleet), "latency-cost-scorer"), fleet, rng)
 
 
+def _latency_slo(fleet: FleetSpec, rng: Random) -> Router:
+    plugins = (
+        PluginConfig(type="predicted-latency-producer", parameters={"streamingMode": True}),
+        PluginConfig(type="slo-headroom-tier-filter", parameters={"epsilonExploreNeg": 0.0}),
+        PluginConfig(type="latency-cost-scorer"),
+    )
+    config = msgspec.structs.replace(_config(_event_tiers(fleet)), plugins=plugins)
+    return _indexed(config, fleet, rng)
+
+
 POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "round-robin": lambda _fleet, _rng: RoundRobin(),
     "random": lambda _fleet, rng: RandomChoice(rng),
@@ -142,5 +152,6 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "affinity": _affinity,
     "dynamo": _dynamo,
     "latency-cost": _latency_cost,
+    "latency-slo": _latency_slo,
 }
 """docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""

@@ -10,6 +10,7 @@ from random import Random
 from typing import Protocol
 
 from ...scorers.core.model import Load
+from ...scorers.core.slo import Slo
 from ..kv_events import EventBatch
 
 
@@ -23,6 +24,7 @@ class RouteRequest:
         tokens: token ids of its prompt.
         session: equal for all requests of one conversation.
         loads: server -> load at the last scrape, for all servers.
+        slo: objectives that its client names, None if it names none.
     """
 
     number: int
@@ -30,6 +32,7 @@ class RouteRequest:
     tokens: array[int]
     session: str
     loads: Mapping[str, Load]
+    slo: Slo | None = None
 
 
 class Router(Protocol):
