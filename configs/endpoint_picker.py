@@ -59,7 +59,12 @@ _PREFIX_READERS = (
     "lmetric-scorer",
     PREDICTOR,
 )
-_PREDICTION_READERS = ("latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter")
+_PREDICTION_READERS = (
+    "latency-scorer",
+    "slo-attainment-scorer",
+    "slo-headroom-tier-filter",
+    "latency-slo-admitter",
+)
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
 """Parameters with which a plugin selects the source of its matches."""
 

@@ -99,7 +99,8 @@ def _tokens_ahead(
     foreign = np.fmax(0.0, np.fmin(waiting, waiting + candidates.running - sent))  # NaN is unknown
     ahead = accounts[WORK] + np.maximum(0.0, candidates.in_flight_tokens - accounts[BOOKED])
     since_ms = np.where(accounts[N_AHEAD] > 0, now - accounts[SINCE], 0.0) * 1000.0
-    return np.maximum(0.0, ahead - since_ms * tokens_per_ms) + foreign * tokens_each
+    tokens: FloatArray = np.maximum(0.0, ahead - since_ms * tokens_per_ms) + foreign * tokens_each
+    return tokens
 
 
 def _missing_memory(
@@ -113,7 +114,8 @@ def _missing_memory(
     others = np.fmax(0.0, candidates.running + ahead - candidates.in_flight_requests)
     held = accounts[PROMPTS_HELD] + others * prompt_tokens
     wanted = accounts[PROMPTS_AHEAD] + n_tokens
-    return np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0)
+    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0)
+    return missing
 
 
 def _must_load(model: str, candidates: Candidates) -> FloatArray:

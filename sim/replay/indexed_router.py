@@ -71,9 +71,7 @@ class IndexedRouter:
     def route(self, request: RouteRequest) -> str | None:
         """See `Router.route`."""
         prefix = self.atlas.prefix(request.tokens)
-        view = RequestView(
-            model="", now=request.now, n_tokens=len(request.tokens), headers=_headers(request)
-        )
+        view = RequestView(model="", now=request.now, n_tokens=len(request.tokens), headers=_headers(request))
         decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._rng)
         if not decision.picked:
             return None

@@ -10,6 +10,11 @@ import msgspec
 
 from ...configs.schema import DEFAULT_TIERS, KVAtlasConfig, PluginConfig, TierConfig, WeightsConfig
 from ...indexer.factory import index_core
+from ...scorers.core.max_score import MaxScorePicker
+from ...scorers.core.profile import Profile
+from ...scorers.latency.attainment import SloAttainmentParams, SloAttainmentScorer
+from ...scorers.latency.predictor import LatencyPredictor, PredictedLatencyParams
+from ...scorers.weights import default_profile
 from ..errors import ReplayError
 from .dynamo_cost import dynamo_profile
 from .fleet_spec import FleetSpec
@@ -131,14 +136,29 @@ def _latency_cost(fleet: FleetSpec, rng: Random) -> Router:
     return _indexed(_config(_event_tiers(fleet), "latency-cost-scorer"), fleet, rng)
 
 
-def _latency_slo(fleet: FleetSpec, rng: Random) -> Router:
-    plugins = (
-        PluginConfig(type="predicted-latency-producer", parameters={"streamingMode": True}),
-        PluginConfig(type="slo-headroom-tier-filter", parameters={"epsilonExploreNeg": 0.0}),
-        PluginConfig(type="latency-cost-scorer"),
+SLO_WEIGHT = 16.0
+"""Weight of the chance to meet the objectives beside 2:2:1:1: of 4, 8, 16 and 32 the one with which most requests met theirs."""
+
+
+def _objectives(fleet: FleetSpec, rng: Random) -> Router:
+    tiers = _event_tiers(fleet)
+    config = _config(tiers)
+    names = [tier.name for tier in tiers]
+    scorer = SloAttainmentScorer(SloAttainmentParams())
+    profile = Profile(
+        [*default_profile(config.weights, tiers=names).scorers, (scorer.type, scorer, SLO_WEIGHT)],
+        MaxScorePicker(),
+        predictor=(
+            LatencyPredictor.type,
+            LatencyPredictor(
+                PredictedLatencyParams(
+                    streaming_mode=True, endpoint_role_label="speed" if len(fleet.speeds) > 1 else ""
+                ),
+                names,
+            ),
+        ),
     )
-    config = msgspec.structs.replace(_config(_event_tiers(fleet)), plugins=plugins)
-    return _indexed(config, fleet, rng)
+    return IndexedRouter(config, fleet, core=index_core(), rng=rng, profile=profile)
 
 
 POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
@@ -152,6 +172,6 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "affinity": _affinity,
     "dynamo": _dynamo,
     "latency-cost": _latency_cost,
-    "latency-slo": _latency_slo,
+    "slo": _objectives,
 }
 """docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""

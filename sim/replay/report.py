@@ -83,7 +83,8 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
     columns = [
         column
         for column in columns
-        if column[1] not in MAY_BE_ABSENT or any(column[1] in each.figures and each.figures[column[1]].mean for each in outcomes)
+        if column[1] not in MAY_BE_ABSENT
+        or any(column[1] in each.figures and each.figures[column[1]].mean for each in outcomes)
     ]
     table = Table(
         Column("policy", no_wrap=True),
