@@ -11,6 +11,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from ..configs.schema import WeightsConfig
 from .replay.comparison import Case, Plan, compare
 from .replay.policies import named_policy
 from .replay.prediction_errors import mape, prediction_log
@@ -28,18 +29,28 @@ POLICIES = ("precise", "latency-cost", "slo")
 
 
 def error_table(loads: list[float], granularity: int) -> Table:
-    """Return the mean absolute relative errors of both times by load, with and without a label of the speed."""
-    table = Table("agents/s", "label", "mean TTFT, s", title="errors of predictions (MAPE)", box=SIMPLE)
+    """Return the mean absolute relative errors of both times by load, policy, and label of the speed."""
+    table = Table(
+        "agents/s", "routed by", "label", "mean TTFT, s", title="errors of predictions (MAPE)", box=SIMPLE
+    )
     for name in ("TTFT", "first 200", "TPOT"):
         table.add_column(name, justify="right")
     for load in loads:
         trace = agents(AGENTS, load, 1)
-        for label in ("speed", ""):
-            log = prediction_log(trace, TWO_SPEEDS, group_label=label, granularity=granularity)
+        for weights, label in (
+            (None, "speed"),
+            (None, ""),
+            (WeightsConfig(), "speed"),
+            (WeightsConfig(), ""),
+        ):
+            log = prediction_log(
+                trace, TWO_SPEEDS, group_label=label, weights=weights, granularity=granularity
+            )
             mean_s = sum(each.observed_ms for each in log.ttft) / len(log.ttft) / 1000.0
             errors = mape(log.ttft, after=WARM_UP), mape(log.ttft[:WARM_UP]), mape(log.tpot, after=WARM_UP)
             cells = (f"{each:.1%}" for each in errors)
-            table.add_row(f"{load:g}", label or "none", f"{mean_s:.2f}", *cells)
+            policy = "predictions" if weights is None else "2:2:1:1"
+            table.add_row(f"{load:g}", policy, label or "none", f"{mean_s:.2f}", *cells)
     return table
 
 

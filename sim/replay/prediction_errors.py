@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from ...configs.schema import DEFAULT_TIERS, KVAtlasConfig
+from ...configs.schema import DEFAULT_TIERS, KVAtlasConfig, WeightsConfig
 from ...indexer.factory import index_core
+from ...scorers.core.base import Scorer
 from ...scorers.core.decision import Decision
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.profile import Profile
 from ...scorers.latency.cost import LatencyCostScorer
 from ...scorers.latency.params import LatencyCostParams
+from ...scorers.weights import default_profile
 from ..traces.trace import Trace
 from .fleet_spec import FleetSpec
 from .indexed_router import IndexedRouter
@@ -71,26 +73,37 @@ class _Logged(LatencyCostScorer):
 
 
 def prediction_log(
-    trace: Trace, fleet: FleetSpec, *, group_label: str = "", granularity: int = 1, seed: int = 1
+    trace: Trace,
+    fleet: FleetSpec,
+    *,
+    group_label: str = "",
+    weights: WeightsConfig | None = None,
+    granularity: int = 1,
+    seed: int = 1,
 ) -> PredictionLog:
-    """Replay a trace by `latency-cost-scorer`, and return its predictions.
+    """Replay a trace, and return the predictions of `latency-cost-scorer`.
 
     Args:
         trace: the requests.
         fleet: the servers.
         group_label: label by which costs are learned apart, such as `speed`; empty: paces are learned.
+        weights: route by these, and predict only; None routes by the predictions.
         granularity: blocks that are simulated as one.
         seed: of ties and of the jitter.
     """
     coarse = fleet.coarser(granularity)
     tiers = DEFAULT_TIERS[: 2 if fleet.cpu_blocks else 1]
-    scorer = _Logged(LatencyCostParams(group_label=group_label), [tier.name for tier in tiers])
+    names = [tier.name for tier in tiers]
+    scorer = _Logged(LatencyCostParams(group_label=group_label), names)
+    scorers: list[tuple[str, Scorer, float]] = [(scorer.type, scorer, 1.0)]
+    if weights is not None:
+        scorers = [*default_profile(weights, tiers=names).scorers, (scorer.type, scorer, 0.0)]
     router = IndexedRouter(
         KVAtlasConfig(api_version="kvatlas/v1", tiers=tiers),
         coarse,
         core=index_core(),
         rng=Random(f"router {seed}"),
-        profile=Profile([(scorer.type, scorer, 1.0)], MaxScorePicker()),
+        profile=Profile(scorers, MaxScorePicker()),
     )
     Replay(trace, coarse, router, timing=Timing(), rng=Random(f"arrivals {seed}")).run()
     return scorer.log

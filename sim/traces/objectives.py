@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from .trace import Trace
+from .trace import Trace, TraceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def with_objectives(trace: Trace, kinds: Sequence[Objectives] = MIXED, *, seed: 
     shares = [kind.share for kind in kinds]
     found: dict[str, Objectives] = {}
     rng = Random(f"objectives {seed}")
-    requests = []
+    requests: list[TraceRequest] = []
     for request in trace.requests:
         kind = found.get(request.session)
         if kind is None or not request.session:
