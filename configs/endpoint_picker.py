@@ -63,7 +63,12 @@ _HANDLERS = ("disagg-profile-handler", "pd-profile-handler")
 """Profile handlers for which the reference adds the same producer, without a parameter that names it."""
 
 _PRECISE = "precise-prefix-cache-producer"
-_PREDICTION_READERS = ("latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter")
+_PREDICTION_READERS = (
+    "latency-scorer",
+    "slo-attainment-scorer",
+    "slo-headroom-tier-filter",
+    "latency-slo-admitter",
+)
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
 """Parameters with which a plugin selects the source of its matches."""
 

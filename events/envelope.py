@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import WireError
 from .model import AllBlocksCleared, BlockRemoved, BlockStored, Event, HashSpace, MediumName
@@ -100,16 +100,9 @@ def read_envelope(
     elif not (isinstance(event, BlockStored) and event.tokens):
         space = HashSpace.STANDARD  # without tokens the hashes are the standard ones, says the specification
     if isinstance(event, BlockStored):
-        return _changed_store(event, space, tenant)
+        return replace(event, space=space, tenant=tenant)
     assert isinstance(event, BlockRemoved)  # noqa: S101 - of two kinds
     return BlockRemoved(event.hashes, event.medium, event.group, space, tenant)
-
-
-def _changed_store(event: BlockStored, space: HashSpace, tenant: str | None) -> BlockStored:
-    return BlockStored(
-        event.hashes, event.parent, event.tokens, event.block_size, event.medium, event.lora_name,
-        event.extra_keys, event.group, event.kind, event.window, space=space, tenant=tenant,
-    )  # fmt: skip
 
 
 def _object_key(fields: Mapping[str, object]) -> ObjectKey | None:

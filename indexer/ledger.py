@@ -275,7 +275,7 @@ class RankLedger(RankState):
     def _opens_at(self, block_size: int) -> bool:
         """Return whether blocks of that size can be held, 0 for the known size; the first size that is told is taken."""
         if block_size and self._blocks.size.certain is None:
-            self._blocks.settle(block_size)
+            self._settle(block_size)
         size = self.block_size
         self.counters.block_size_mismatches += size is not None and block_size not in (0, size)
         return size is not None and block_size in (0, size)

@@ -46,7 +46,10 @@ class Feedback:
 
     def _settle(self, route: Route, completion: Completion) -> None:
         picker = self._picker
-        picker.records.count_faults(picker.policy.profile.ended(route.decision, tpot_s=completion.tpot_s))
+        faults = picker.policy.profile.ended(
+            route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
+        )
+        picker.records.count_faults(faults)
         for booking in (route.booking, *(part.booking for part in route.parts)):
             if booking is not None and completion.is_hidden:
                 booking.unseen()

@@ -128,6 +128,18 @@ class Completion(msgspec.Struct, frozen=True):
         return self.response.tpot_s if self.outcome is Outcome.COMPLETED else None
 
     @property
+    def output_tokens(self) -> int | None:
+        """Tokens that the picked endpoint counted in a complete response; None of any other, or if it reports none."""
+        if (
+            self.route is None
+            or self.outcome is not Outcome.COMPLETED
+            or self.endpoint != self.route.addresses[0]
+        ):
+            return None
+        usage = self.response.usage
+        return usage.output_tokens if isinstance(usage, Usage) else None
+
+    @property
     def was_computed(self) -> bool:
         """Whether the picked endpoint probably computed the prompt. A response that was not seen counts as successful."""
         if self.route is None or self.endpoint != self.route.addresses[0]:

@@ -16,6 +16,15 @@ from .stream import StreamReports
 
 _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
+MAX_MODELS = 64
+"""Most models with their own series of objectives."""
+
+MAX_MODEL_CHARS = 100
+"""Longest model name in a label; longer ones are cut."""
+
+OTHER_MODELS = "(other)"
+"""Label of all further models."""
+
 
 class StreamMetrics:
     """Counts finished requests and the usage that their responses report.
@@ -46,9 +55,10 @@ class StreamMetrics:
         self._objectives = Counter(
             "kvatlas_slo_requests",
             "Objectives that routed requests named, by what became of them.",
-            ["objective", "outcome"],
+            ["objective", "outcome", "model"],
             registry=registry,
         )
+        self._models: set[str] = set()
         registry.register(StateCollector(lambda: _intake_families(intake)))
 
     def failed(self, reason: str) -> None:
@@ -65,7 +75,7 @@ class StreamMetrics:
         if response.time_to_first_byte_s is not None:
             self._first_byte.observe(response.time_to_first_byte_s)
         for objective, outcome in attained(completion):
-            self._objectives.labels(objective.value, outcome.value).inc()
+            self._objectives.labels(objective.value, outcome.value, self._model(completion)).inc()
         if response.usage is not None:
             self._count_usage(response.usage, has_ended=completion.outcome is Outcome.COMPLETED)
 
@@ -81,6 +91,14 @@ class StreamMetrics:
             reports.on_complete(completion)
 
         return StreamReports(failed, reports.on_begun, completed)
+
+    def _model(self, completion: Completion) -> str:
+        """Return the model that a request named, or `OTHER_MODELS`: clients choose the names."""
+        model = completion.route.decision.model[:MAX_MODEL_CHARS] if completion.route is not None else ""
+        if model not in self._models and len(self._models) == MAX_MODELS:
+            return OTHER_MODELS
+        self._models.add(model)
+        return model
 
     def _count_usage(self, usage: Usage | UsageGap, *, has_ended: bool) -> None:
         match usage:

@@ -42,14 +42,15 @@ class ConfigMetrics:
 
 def latency_families(profile: Deciding) -> Iterator[Metric]:
     """Yield costs, their errors and the implied credits of every group of endpoints. Cost: O(groups * tiers)."""
-    first: dict[str, list[FitReport]] = {
-        name: scorer.reports() for name, scorer, _ in profile.scorers if isinstance(scorer, LatencyCostScorer)
+    models = {
+        name: scorer.model for name, scorer, _ in profile.scorers if isinstance(scorer, LatencyCostScorer)
     }
-    later: dict[str, list[FitReport]] = {}
     if profile.predictor is not None:
         name, predictor = profile.predictor
         if isinstance(predictor, LatencyPredictor):
-            first[name], later[name] = predictor.ttft.reports(), predictor.tpot.reports()
+            models[name] = predictor.model
+    first = {name: model.ttft.reports() for name, model in models.items()}
+    later = {name: model.tpot.reports() for name, model in models.items()}
     credit = gauge(
         "latency_tier_credit", "Part of computing a block that loading saves.", "scorer", "group", "tier"
     )
@@ -72,6 +73,12 @@ def _fit_families(prefix: str, what: str, found: Mapping[str, list[FitReport]]) 
     fitted = gauge(
         f"{prefix}_fitted", "1 when learned costs are in force, 0 for configured ones.", "scorer", "group"
     )
+    mape = gauge(
+        f"{prefix}_mape",
+        "Mean of abs(predicted / observed - 1) of predictions made when requests were sent.",
+        "scorer",
+        "group",
+    )
     for name, reports in found.items():
         for report in reports:
             labels = [name, report.group]
@@ -81,4 +88,5 @@ def _fit_families(prefix: str, what: str, found: Mapping[str, list[FitReport]]) 
             error.add_metric([*labels, "configured"], report.prior_error)
             observed.add_metric(labels, report.n_observations)
             fitted.add_metric(labels, float(report.is_fitted))
-    yield from (cost, error, observed, fitted)
+            mape.add_metric(labels, report.mape)
+    yield from (cost, error, observed, fitted, mape)

@@ -201,6 +201,15 @@ class LearnsFromEnds(Protocol):
 
 
 @runtime_checkable
+class LearnsFromLengths(Protocol):
+    """Plugin with a callback for the number of generated tokens."""
+
+    def generated(self, decision: Decision, *, n_tokens: int) -> None:
+        """Handle the length of a response of the picked endpoint, as its engine counted it; called before `ended`."""
+        ...
+
+
+@runtime_checkable
 class MarksResponses(Protocol):
     """Plugin that sets response headers for the client's next request."""
 

@@ -296,6 +296,11 @@ class Candidates:
         return self._selected(self.directory.labels)
 
     @property
+    def has_adapters(self) -> bool:
+        """Whether any endpoint reports LoRA adapters."""
+        return bool(self._adapters)
+
+    @property
     def adapters(self) -> Sequence[Adapters | None]:
         """LoRA adapters, None if the load is unknown or the engine does not report them."""
         if not self._adapters:

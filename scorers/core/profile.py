@@ -14,6 +14,7 @@ from .base import (
     Filter,
     LearnsFromAnswers,
     LearnsFromEnds,
+    LearnsFromLengths,
     LearnsFromPicks,
     MarksResponses,
     Picker,
@@ -95,6 +96,7 @@ class Profile:
         self._learn_picks = [(name, each) for name, each in plugins if isinstance(each, LearnsFromPicks)]
         self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
         self._learn_ends = [(name, each) for name, each in plugins if isinstance(each, LearnsFromEnds)]
+        self._learn_lengths = [(name, each) for name, each in plugins if isinstance(each, LearnsFromLengths)]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
         self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
         """Whether a plugin reads the media of requests."""
@@ -191,18 +193,28 @@ class Profile:
         )
         return _faults_of(calls)
 
-    def ended(self, decision: Decision, *, tpot_s: float | None) -> tuple[PluginFault, ...]:
+    def ended(
+        self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
+    ) -> tuple[PluginFault, ...]:
         """Call the plugins after a routed request ended; return the faults of those that raised.
 
         Args:
             decision: that routed it.
             tpot_s: see `LearnsFromEnds`.
+            n_output: generated tokens as the picked endpoint counted them, None if that is not known.
         """
-        if not self._learn_ends:
+        if not self._learn_ends and not self._learn_lengths:
             return ()
-        return _faults_of(
-            (name, partial(each.ended, decision, tpot_s=tpot_s)) for name, each in self._learn_ends
-        )
+        calls = [(name, partial(each.ended, decision, tpot_s=tpot_s)) for name, each in self._learn_ends]
+        if n_output is not None:
+            calls = [
+                *(
+                    (name, partial(each.generated, decision, n_tokens=n_output))
+                    for name, each in self._learn_lengths
+                ),
+                *calls,
+            ]
+        return _faults_of(calls)
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers to set on the response to a routed request, and the faults of plugins."""

@@ -115,10 +115,14 @@ class Scheduler:
         )
         return tuple(fault for faults in calls for fault in faults)
 
-    def ended(self, decision: Decision, *, tpot_s: float | None) -> tuple[PluginFault, ...]:
-        """Call the plugins after a routed request ended; only those of the endpoint that answers get `tpot_s`."""
+    def ended(
+        self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
+    ) -> tuple[PluginFault, ...]:
+        """Call the plugins after a routed request ended; only those of the endpoint that answers get `tpot_s` and `n_output`."""
         calls = (
-            profile.ended(each, tpot_s=tpot_s if each is decision else None)
+            profile.ended(each, tpot_s=tpot_s, n_output=n_output)
+            if each is decision
+            else profile.ended(each, tpot_s=None)
             for profile, each in self._parts(decision)
         )
         return tuple(fault for faults in calls for fault in faults)

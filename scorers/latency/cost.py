@@ -11,9 +11,9 @@ from ..core.model import RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
+from .cost_model import CostModel
 from .groups import FitReport
 from .params import LatencyCostParams
-from .ttft import TtftCosts
 
 
 class LatencyCostScorer:
@@ -24,29 +24,44 @@ class LatencyCostScorer:
     Args:
         params: initial costs, and how they are learned.
         tiers: names of the configured tiers, fastest first.
+
+    Attributes:
+        model: predicts and learns.
     """
 
     type = "latency-cost-scorer"
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
-        self._scale_ms, self._costs = params.scale_ms, TtftCosts(params, tiers)
+        self._scale_ms, self.model = params.scale_ms, CostModel(params, tiers)
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the expected milliseconds to first token."""
         expected_ms = self.expected_ms(request, candidates)
-        return Ratings(1.0 / (1.0 + expected_ms / self._scale_ms), Inputs(expected_ms))
+        return Ratings(self._scale_ms / (self._scale_ms + expected_ms), Inputs(expected_ms))
 
     def expected_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return the expected milliseconds to first token by endpoint."""
-        return self._costs.expected_ms(request.n_tokens, candidates)
+        return self.model.expect(request, candidates).ttft_ms
+
+    def picked(self, request: RequestView, decision: Decision) -> None:
+        """Follow a request that was sent to an endpoint."""
+        self.model.picked(request, decision)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from an observed time; the expected waits are in the decision."""
-        self._costs.observe(decision, ttft_s=ttft_s)
+        """Learn from an observed time; what was expected is kept since the pick."""
+        self.model.answered(decision, ttft_s=ttft_s)
+
+    def generated(self, decision: Decision, *, n_tokens: int) -> None:
+        """Learn from the length of a response."""
+        self.model.generated(decision, n_tokens=n_tokens)
+
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
+        """Learn from the time per output token, and forget the request."""
+        self.model.ended(decision, tpot_s=tpot_s)
 
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""
-        return self._costs.reports()
+        return self.model.reports()
 
 
 def register(registry: Registry) -> None:

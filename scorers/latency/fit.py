@@ -34,6 +34,9 @@ ERROR_HALF_LIFE = 100.0
 MAX_ERROR = math.log(20.0)
 """Cap of one error: a single stall must not decide a comparison."""
 
+MAX_RELATIVE_ERROR = 10.0
+"""Cap of one relative error, for the same reason."""
+
 MAX_MILLISECONDS = 1e9
 """Longest accepted time, twelve days; also keeps sums finite."""
 
@@ -51,6 +54,7 @@ class FitState:
         n_observations: observations in the fit, without forgotten ones.
         fit_error: mean of `abs(log(observed / predicted))` with learned coefficients, measured before learning.
         prior_error: the same with the priors.
+        mape: mean of `abs(predicted / observed - 1)` of what was predicted when the requests were sent.
     """
 
     coefficients: tuple[float, ...]
@@ -58,6 +62,7 @@ class FitState:
     n_observations: float
     fit_error: float
     prior_error: float
+    mape: float
 
 
 class LinearFit:
@@ -89,6 +94,7 @@ class LinearFit:
         self._scale = 1.0
         self._n_observations = 0.0
         self._fit_error, self._prior_error, self._gain = _FadingMean(), _FadingMean(), _FadingMean()
+        self._mape = _FadingMean()
         self._is_fitted = False
         self._in_force = self._priors
 
@@ -102,10 +108,20 @@ class LinearFit:
         """Return the observations in the fit, without forgotten ones."""
         return self._n_observations
 
-    def observe(self, features: Sequence[float], milliseconds: float) -> None:
-        """Learn from one observed time; a time of at most 0 or above `MAX_MILLISECONDS` is ignored."""
-        if not 0 < milliseconds <= MAX_MILLISECONDS:
+    def observe(
+        self, features: Sequence[float], milliseconds: float, *, expected_ms: float = math.nan
+    ) -> None:
+        """Learn from one observed time; what is no time or no quantity is ignored.
+
+        Args:
+            features: at least 0 each, finite, one of them above 0.
+            milliseconds: the time, above 0 and at most `MAX_MILLISECONDS`.
+            expected_ms: what was predicted, NaN if nothing was.
+        """
+        if not 0 < milliseconds <= MAX_MILLISECONDS or not all(0 <= each < math.inf for each in features):
             return
+        if expected_ms == expected_ms:  # noqa: PLR0124 - false for NaN
+            self._mape.add(min(abs(expected_ms / milliseconds - 1.0), MAX_RELATIVE_ERROR))
         parts = [prior * feature for prior, feature in zip(self._priors, features, strict=True)]
         by_priors = sum(parts)
         by_factors = sum(factor * part for factor, part in zip(self._factors, parts, strict=True))
@@ -126,6 +142,7 @@ class LinearFit:
             n_observations=self._n_observations,
             fit_error=self._fit_error.mean,
             prior_error=self._prior_error.mean,
+            mape=self._mape.mean,
         )
 
     def _compare(self, observed: float, by_priors: float, by_factors: float) -> None:

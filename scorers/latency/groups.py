@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,7 @@ class FitReport:
         costs_ms: feature -> milliseconds per unit.
         fit_error: mean of `abs(log(observed / predicted))` with learned costs.
         prior_error: the same with configured costs.
+        mape: mean of `abs(predicted / observed - 1)` of what was predicted at the picks, the pace of endpoints included.
         credits: slower tier -> credit of a block there relative to the fastest tier, 0 to 1: the share of its compute
             time that loading saves. Empty if the costs are not those of tokens to load.
     """
@@ -37,6 +38,7 @@ class FitReport:
     costs_ms: Mapping[str, float]
     fit_error: float
     prior_error: float
+    mape: float
     credits: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -62,65 +64,72 @@ class GroupedFits:
         self._max_factor, self._half_life = max_factor, half_life
         self._fits: dict[str, LinearFit] = {}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features, in their order."""
+        return self._names
+
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""
         return [self._report(group, fit) for group, fit in self._fits.items()]
 
-    def expected_ms(self, candidates: Candidates, features: Sequence[FloatArray]) -> FloatArray:
-        """Return the product of costs and features by endpoint, in milliseconds."""
-        expected = np.zeros(len(candidates))
-        for cost, quantity in zip(self._costs(candidates), features, strict=True):
-            expected += cost * quantity
-        return expected
+    def costs(self, candidates: Candidates) -> FloatArray:
+        """Return the cost of each feature: shape (features, 1), or (features, n) if there are groups."""
+        if not self._label:
+            return np.array(self.costs_of(""))[:, np.newaxis]
+        labels = candidates.labelled(self._label)
+        costs = np.array([self.costs_of(self.group(value or "")) for value in labels.values])
+        by_row: FloatArray = costs.reshape(len(labels.values), len(self._priors))[labels.codes].T
+        return by_row
+
+    def costs_of(self, group: str) -> Sequence[float]:
+        """Return the costs of one group, in the order of the features."""
+        fit = self._fits.get(group)
+        return fit.coefficients if fit is not None else self._priors
 
     @property
     def has_learned(self) -> bool:
         """Whether any group has at least `MIN_OBSERVATIONS`."""
         return any(fit.n_observations >= MIN_OBSERVATIONS for fit in self._fits.values())
 
-    def learned_ms(self, candidates: Candidates, features: Sequence[FloatArray]) -> FloatArray:
-        """Return the same, NaN for groups with fewer than `MIN_OBSERVATIONS`."""
-        expected = self.expected_ms(candidates, features)
+    def where_learned(self, candidates: Candidates, expected_ms: FloatArray) -> FloatArray:
+        """Return the expected times, NaN for groups with fewer than `MIN_OBSERVATIONS`."""
         if not self._label:
-            return expected
+            return expected_ms
         is_learned = candidates.labelled(self._label).where(self._is_learned)
-        return np.where(is_learned, expected, np.nan)
+        return np.where(is_learned, expected_ms, np.nan)
 
-    def observe(self, candidate: Candidate, features: Sequence[FloatArray], milliseconds: float) -> None:
+    def observe(
+        self, group: str, features: Sequence[float], milliseconds: float, *, expected_ms: float, pace: float
+    ) -> None:
         """Learn from one observed time.
 
         Args:
-            candidate: the endpoint as it was at the pick.
-            features: columns of one row.
+            group: of the endpoint, see `group`.
+            features: as they were at the pick.
             milliseconds: the time.
+            expected_ms: what was predicted at the pick.
+            pace: factor of the endpoint, by which its time is divided before the fit.
         """
-        group = self._group(candidate.labels.get(self._label, ""))
         fit = self._fits.get(group)
         if fit is None:
             fit = self._fits[group] = LinearFit(
                 self._priors, max_factor=self._max_factor, half_life=self._half_life
             )
-        fit.observe([float(each[0]) for each in features], milliseconds)
+        fit.observe(features, milliseconds / pace, expected_ms=expected_ms / pace)
 
-    def _costs(self, candidates: Candidates) -> Iterable[FloatArray | float]:
-        """Return the cost of each feature: one number, or one by endpoint if there are groups."""
-        if not self._label:
-            return self._costs_of("")
-        labels = candidates.labelled(self._label)
-        costs = np.array([self._costs_of(value or "") for value in labels.values])
-        return costs.reshape(len(labels.values), len(self._priors))[labels.codes].T
-
-    def _costs_of(self, label: str) -> Sequence[float]:
-        fit = self._fits.get(self._group(label))
-        return fit.coefficients if fit is not None else self._priors
-
-    def _is_learned(self, label: str | None) -> bool:
-        fit = self._fits.get(self._group(label or ""))
-        return fit is not None and fit.n_observations >= MIN_OBSERVATIONS
-
-    def _group(self, label: str) -> str:
+    def group(self, label: str) -> str:
+        """Return the group of endpoints with this value of the label."""
         group = label if self._label else ""
         return group if group in self._fits or len(self._fits) < MAX_GROUPS else ""
+
+    def group_of(self, candidate: Candidate) -> str:
+        """Return the group of one endpoint."""
+        return self.group(candidate.labels.get(self._label, "")) if self._label else ""
+
+    def _is_learned(self, label: str | None) -> bool:
+        fit = self._fits.get(self.group(label or ""))
+        return fit is not None and fit.n_observations >= MIN_OBSERVATIONS
 
     def _report(self, group: str, fit: LinearFit) -> FitReport:
         state = fit.state()
@@ -131,4 +140,5 @@ class GroupedFits:
             costs_ms=dict(zip(self._names, state.coefficients, strict=True)),
             fit_error=state.fit_error,
             prior_error=state.prior_error,
+            mape=state.mape,
         )

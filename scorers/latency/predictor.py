@@ -18,9 +18,8 @@ from ..core.params import BuildContext, PluginParams
 from ..core.predictions import Predictions
 from ..core.registry import Registry
 from ..core.slo import slo_of
+from .cost_model import CostModel, Expected
 from .params import LatencyCostParams
-from .tpot import TpotCosts
-from .ttft import TtftCosts
 
 PREFILL_ROLE = "prefill"
 """Value of the role label of endpoints that generate no tokens. Source: the reference."""
@@ -65,16 +64,14 @@ class LatencyPredictor:
         tiers: names of the configured tiers, fastest first.
 
     Attributes:
-        ttft: costs of the time to first token.
-        tpot: costs of the time per output token.
+        model: predicts and learns.
     """
 
     type = "predicted-latency-producer"
 
     def __init__(self, params: PredictedLatencyParams, tiers: Sequence[str]) -> None:
         self._params = params
-        self.ttft = TtftCosts(LatencyCostParams(group_label=params.endpoint_role_label), tiers)
-        self.tpot = TpotCosts(params.endpoint_role_label)
+        self.model = CostModel(LatencyCostParams(group_label=params.endpoint_role_label), tiers)
         self._running: dict[str, Counter[float]] = {}
         """Endpoint -> objectives for the time per output token of the requests running there, in milliseconds."""
 
@@ -82,33 +79,39 @@ class LatencyPredictor:
         """Return the predictions, None while too few times to first token are known."""
         if not self._params.predict_in_produce:
             return None
-        ttft_ms = self.ttft.learned_ms(request.n_tokens, candidates)
-        if ttft_ms is None:
+        model = self.model
+        expected = model.expect(request, candidates)
+        if not model.ttft.fits.has_learned:
             return None
+        ttft_ms = model.ttft.fits.where_learned(candidates, expected.ttft_ms)
         slo = slo_of(request.headers)
         ttft_limit, tpot_limit = (slo.ttft_ms or 0.0, slo.tpot_ms or 0.0) if slo is not None else (0.0, 0.0)
         figures = np.empty((4, len(candidates)))
         figures[0], figures[1] = ttft_ms, np.nan
         figures[2], figures[3] = ttft_limit - ttft_ms, 0.0
         if self._params.streaming_mode:
-            self._add_tpot(figures, candidates, tpot_limit)
+            self._add_tpot(figures, expected, tpot_limit)
         figures[3, np.isnan(ttft_ms)] = np.nan
         return Predictions(figures)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""
-        self.ttft.observe(decision, ttft_s=ttft_s)
+        self.model.answered(decision, ttft_s=ttft_s)
 
-    def picked(self, request: RequestView, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromPicks)
-        """Note the objective of a request that was sent to an endpoint."""
+    def picked(self, request: RequestView, decision: Decision) -> None:
+        """Follow a request that was sent to an endpoint, and note its objective."""
+        self.model.picked(request, decision)
         limit = _tpot_limit(decision)
         if limit is not None:
             self._running.setdefault(decision.picked[0], Counter())[limit] += 1
 
+    def generated(self, decision: Decision, *, n_tokens: int) -> None:
+        """Learn from the length of a response."""
+        self.model.generated(decision, n_tokens=n_tokens)
+
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
-        """Learn from the time per output token, and forget the objective of the request."""
-        if tpot_s is not None:
-            self.tpot.observe(decision, tpot_s=tpot_s)
+        """Learn from the time per output token, and forget the request with its objective."""
+        self.model.ended(decision, tpot_s=tpot_s)
         limit = _tpot_limit(decision)
         running = self._running.get(decision.picked[0]) if limit is not None else None
         if running is None or limit is None or limit not in running:
@@ -119,11 +122,12 @@ class LatencyPredictor:
         if not running:
             del self._running[decision.picked[0]]
 
-    def _add_tpot(self, figures: FloatArray, candidates: Candidates, limit: float) -> None:
+    def _add_tpot(self, figures: FloatArray, expected: Expected, limit: float) -> None:
         """Fill in time per output token and its headroom, where it is learned and the endpoint generates tokens."""
-        tpot_ms = self.tpot.learned_ms(candidates)
-        if tpot_ms is None:
+        candidates, fits = expected.candidates, self.model.tpot.fits
+        if not fits.has_learned:
             return
+        tpot_ms = fits.where_learned(candidates, self.model.tpot_ms(expected))
         limits = np.full(len(candidates), limit)
         for endpoint, running in self._running.items():
             row = candidates.row(endpoint)

@@ -4,42 +4,58 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.candidates import Candidates
 from ..core.columns import FloatArray
-from ..core.decision import Decision
-from .features import Features
+from .accounts import BUSY_AT, BUSY_MS, BUSY_S
+from .features import BATCH, QUEUE
 from .groups import FitReport, GroupedFits
 
 TOKEN_MS, REQUEST_MS = 15.0, 0.2
 """Milliseconds per output token of a request alone, and more of them per request beside it, before anything is learned:
 about those of a model of 32 billion weights on two H100."""
 
+QUEUE_MS = 0.2
+"""More of them per 1000 prompt tokens that are computed first, and so beside the first output tokens."""
+
+HALF_LIFE = 200.0
+"""Later observations after which an observation has half its weight. A response is observed at its end, so that the mix
+of prompts and responses has changed by then; fewer would be noise."""
+
+MOST_BUSY = 0.8
+"""Largest share of its time that an endpoint is taken to spend on prompts; more does not last."""
+
 
 class TpotCosts:
-    """Model of the time per output token: a cost per token, and one per request that shares the batch.
+    """Model of the time per output token: a cost per token, per request in the batch, and per prompt token that is due.
+
+    A step with prompt tokens delays all responses, so that an endpoint which spends the share b of its time on prompts
+    needs 1 / (1 - b) of the time for a token.
 
     Args:
         group_label: label whose value groups endpoints with equal costs; empty: all endpoints are one group.
+
+    Attributes:
+        fits: the costs.
     """
 
     def __init__(self, group_label: str = "") -> None:
-        self._fits = GroupedFits({"token": TOKEN_MS, "request": REQUEST_MS}, label=group_label)
+        self.fits = GroupedFits(
+            {"token": TOKEN_MS, "request": REQUEST_MS, "queue": QUEUE_MS},
+            label=group_label,
+            half_life=HALF_LIFE,
+        )
 
-    def learned_ms(self, candidates: Candidates) -> FloatArray | None:
-        """Return the expected milliseconds by endpoint, NaN for groups of which too few times are known; None if that holds for all."""
-        return self._fits.learned_ms(candidates, _features(candidates)) if self._fits.has_learned else None
+    def features(self, ttft: FloatArray, accounts: FloatArray, *, now: float) -> FloatArray:
+        """Return the features by endpoint, shape (3, n).
 
-    def observe(self, decision: Decision, *, tpot_s: float) -> None:
-        """Learn from an observed time; the requests beside it are those of the decision."""
-        candidate = decision.best
-        self._fits.observe(candidate, _features(Candidates.of([candidate])), tpot_s * 1000.0)
+        Args:
+            ttft: those of the time to first token.
+            accounts: see `Accounts.columns`.
+            now: monotonic seconds.
+        """
+        busy = accounts[BUSY_MS] * np.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
+        stretch = 1.0 / (1.0 - np.minimum(busy, MOST_BUSY))
+        return np.stack([stretch, ttft[BATCH] * stretch, ttft[QUEUE] / 1000.0])
 
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""
-        return self._fits.reports()
-
-
-def _features(candidates: Candidates) -> Features:
-    """Return 1 and the requests beside this one: those sent by this process, or those that the engine serves if they are more."""
-    beside: FloatArray = np.fmax(candidates.in_flight_requests, candidates.running)  # NaN is unknown
-    return np.ones(len(candidates)), beside
+        return self.fits.reports()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
-from ..core.decision import Decision
-from .features import Features, features
+from ..core.model import RequestView
+from .features import ATTENTION, ATTENTION_TOKENS, MILLION, PREFILL, Typical, features
 from .groups import FitReport, GroupedFits
 from .params import LatencyCostParams
 
@@ -16,59 +18,107 @@ DEFAULT_LOAD_SPEEDS = (100_000.0, 20_000.0)
 """Tokens loaded per second, by position after the first tier; the last applies to every further tier. The first is 26 GB/s
 for a model of 256 KiB per token, a common speed of host memory; the second is a fast shared file system."""
 
+BATCH_MS = 0.5
+"""Milliseconds by which each request beside it delays a first token, before anything is learned: its part of a step."""
+
+MEMORY_SHARE = 0.5
+"""Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
+
+ADAPTER_MS = 100.0
+"""Milliseconds to load an adapter, before anything is learned: some 100 MB from a disk."""
+
 
 class TtftCosts:
-    """Model of the time to first token: a cost per request and per token, learned for each group of endpoints.
+    """Model of the time to first token: a cost for each of `features`, learned for each group of endpoints.
 
     Args:
         params: initial costs, and how they are learned.
         tiers: names of the configured tiers, fastest first.
+
+    Attributes:
+        fits: the costs; their names are those of the features.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
-        self._learns, self._tiers = params.fit, tuple(tiers)
+        self._tiers = tuple(tiers)
         prefill_ms = 1000.0 / params.prefill_tokens_per_second
         given, last = params.load_tokens_per_second, len(DEFAULT_LOAD_SPEEDS) - 1
         loads_ms = {
             _load(tier): 1000.0 / given.get(tier, DEFAULT_LOAD_SPEEDS[min(place, last)])
             for place, tier in enumerate(self._tiers[1:])
         }
-        self._fits = GroupedFits(
-            {"overhead": params.overhead_ms, "queue": prefill_ms, "prefill": prefill_ms} | loads_ms,
+        self.fits = GroupedFits(
+            {
+                "overhead": params.overhead_ms,
+                "queue": prefill_ms,
+                "prefill": prefill_ms,
+                "attention": prefill_ms * MILLION / ATTENTION_TOKENS,
+                "batch": BATCH_MS,
+                "memory": MEMORY_SHARE,
+                "adapter": ADAPTER_MS,
+            }
+            | loads_ms,
             label=params.group_label,
             max_factor=params.max_factor,
             half_life=params.half_life_observations,
         )
 
-    def expected_ms(self, n_tokens: int, candidates: Candidates) -> FloatArray:
-        """Return the expected milliseconds by endpoint, of a prompt of `n_tokens`."""
-        return self._fits.expected_ms(candidates, self._features(n_tokens, candidates))
+    def quantities(
+        self,
+        request: RequestView,
+        candidates: Candidates,
+        accounts: FloatArray,
+        *,
+        pace: FloatArray | float,
+        typical: Typical,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return features and costs, whose product is the expected milliseconds; shapes (d, n) and (d, n) or (d, 1).
 
-    def learned_ms(self, n_tokens: int, candidates: Candidates) -> FloatArray | None:
-        """Return the same, NaN for groups of which too few times are known; None if that holds for all."""
-        if not self._fits.has_learned:
-            return None
-        return self._fits.learned_ms(candidates, self._features(n_tokens, candidates))
+        Args:
+            request: the request.
+            candidates: the endpoints.
+            accounts: see `Accounts.columns`.
+            pace: factors of the endpoints, part of the costs.
+            typical: see `features`.
+        """
+        costs: FloatArray = self.fits.costs(candidates) * pace
+        found = features(
+            request,
+            candidates,
+            accounts,
+            n_tiers=len(self._tiers),
+            tokens_per_ms=1.0 / costs[PREFILL],
+            typical=typical,
+        )
+        return found, costs
 
-    def observe(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from an observed time; the expected waits are in the decision."""
-        if self._learns:
-            candidate = decision.best
-            quantities = self._features(decision.n_tokens, Candidates.of([candidate]))
-            self._fits.observe(candidate, quantities, ttft_s * 1000.0)
+    def work(self, group: str, quantities: Sequence[float]) -> tuple[float, float]:
+        """Return what an endpoint of this group does for a prompt: tokens, those of attention included, and milliseconds."""
+        costs = self.fits.costs_of(group)
+        tokens = quantities[PREFILL] + quantities[ATTENTION] * costs[ATTENTION] / costs[PREFILL]
+        return tokens, tokens * costs[PREFILL]
 
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""
-        return [replace(each, credits=self._credits(each.costs_ms)) for each in self._fits.reports()]
-
-    def _features(self, n_tokens: int, candidates: Candidates) -> Features:
-        return features(n_tokens, candidates, n_tiers=len(self._tiers))
+        return [replace(each, credits=self._credits(each.costs_ms)) for each in self.fits.reports()]
 
     def _credits(self, costs_ms: Mapping[str, float]) -> dict[str, float]:
         return {
             tier: min(1.0, max(0.0, 1.0 - costs_ms[_load(tier)] / costs_ms["prefill"]))
             for tier in self._tiers[1:]
         }
+
+
+def total(features: FloatArray, costs: FloatArray) -> FloatArray:
+    """Return the expected milliseconds by endpoint; each sum is in the order of the features, wherever the endpoint stands."""
+    products = costs * features
+    if products.shape[1] > 1:
+        expected: FloatArray = np.add.reduce(products, axis=0)
+        return expected
+    single = 0.0
+    for product in products[:, 0].tolist():  # numpy adds a single column in pairs
+        single += product
+    return np.array([single])
 
 
 def _load(tier: str) -> str:

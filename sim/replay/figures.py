@@ -61,6 +61,7 @@ def figures(replayed: Replayed, servers: Sequence[str]) -> dict[str, float]:
         "preemptions": float(sum(counters.preemptions for counters in replayed.counters)),
         "refused": float(replayed.refused),
         "requests": float(len(served)),
+        **_attainment(served),
     }
 
 
@@ -69,6 +70,12 @@ _FOUND: Mapping[str, Callable[[Served], int]] = {
     "cpuHitRate": lambda each: each.cpu_tokens,
     "storageHitRate": lambda each: each.storage_tokens,
 }
+
+
+def _attainment(served: Sequence[Served]) -> dict[str, float]:
+    """Return the share of the requests with objectives that met all of them, under `sloMet`; empty if there are none."""
+    named = [each for each in served if each.slo is not None]
+    return {"sloMet": fmean(each.has_met for each in named)} if named else {}
 
 
 def _times(name: str, values: list[float]) -> dict[str, float]:

@@ -18,9 +18,10 @@ from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
 from ...scorers.core.candidates import Candidates, Directory
-from ...scorers.core.decision import Decision
+from ...scorers.core.decision import Decision, Origin
 from ...scorers.core.model import Candidate, RequestView
 from ...scorers.core.profile import Profile
+from ...scorers.core.slo import TPOT_HEADERS, TTFT_HEADERS
 from ..kv_events import EventBatch
 from .fleet_spec import FleetSpec
 from .router import RouteRequest
@@ -70,12 +71,13 @@ class IndexedRouter:
     def route(self, request: RouteRequest) -> str | None:
         """See `Router.route`."""
         prefix = self.atlas.prefix(request.tokens)
-        view = RequestView(
-            model="", now=request.now, n_tokens=len(request.tokens), headers={SESSION_HEADER: request.session}
-        )
+        view = RequestView(model="", now=request.now, n_tokens=len(request.tokens), headers=_headers(request))
         decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._rng)
         if not decision.picked:
             return None
+        if request.slo is not None:
+            origin = Origin(str(request.number), "", "", 0, "", request.slo)
+            decision = msgspec.structs.replace(decision, origin=origin)
         picked = decision.picked[0]
         self.atlas.routed(picked, prefix, decision.best.prefix)
         self._predictions.routed(decision.best, prefix, now=request.now)
@@ -90,9 +92,11 @@ class IndexedRouter:
         booking.begun()
         self._profile.answered(decision, ttft_s=now - booking.at)
 
-    def ended(self, number: int) -> None:
+    def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
         """See `Router.ended`."""
-        self._open.pop(number)[1].ended()
+        decision, booking = self._open.pop(number)
+        booking.ended()
+        self._profile.ended(decision, tpot_s=tpot_s, n_output=n_output)
 
     def published(self, server: str, batch: EventBatch) -> None:
         """Apply a batch as in production: encoded by the engine, decoded by the core."""
@@ -106,11 +110,12 @@ class IndexedRouter:
             Candidate(
                 name=server,
                 address=server,
+                labels=labels,
                 load=load,
                 prefix=matches.get(server),
                 in_flight=self.in_flight.of(server),
             )
-            for server, load in request.loads.items()
+            for (server, load), labels in zip(request.loads.items(), self._directory.labels, strict=True)
         ])  # fmt: skip
 
     def _matches(self, prefix: Prefix, *, now: float) -> dict[str, PrefixMatch]:
@@ -130,3 +135,12 @@ class IndexedRouter:
             for ledger in self.atlas.ledgers(server):
                 ledger.without_events()
                 ledger.use_block_size(fleet.block_size)
+
+
+def _headers(request: RouteRequest) -> dict[str, str]:
+    headers, slo = {SESSION_HEADER: request.session}, request.slo
+    if slo is not None and slo.ttft_ms is not None:
+        headers[TTFT_HEADERS[0]] = f"{slo.ttft_ms}"
+    if slo is not None and slo.tpot_ms is not None:
+        headers[TPOT_HEADERS[0]] = f"{slo.tpot_ms}"
+    return headers

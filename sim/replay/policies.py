@@ -11,6 +11,11 @@ import msgspec
 from ...configs.schema import DEFAULT_TIERS, KVAtlasConfig, PluginConfig, TierConfig, WeightsConfig
 from ...indexer.factory import index_core
 from ...routing.plan.plan import make_plan
+from ...scorers.core.max_score import MaxScorePicker
+from ...scorers.core.profile import Profile
+from ...scorers.latency.attainment import SloAttainmentParams, SloAttainmentScorer
+from ...scorers.latency.predictor import LatencyPredictor, PredictedLatencyParams
+from ...scorers.weights import default_profile
 from ..errors import ReplayError
 from .dynamo_cost import dynamo_profile
 from .fleet_spec import FleetSpec
@@ -133,6 +138,31 @@ def _latency_cost(fleet: FleetSpec, rng: Random) -> Router:
     return _indexed(_config(_event_tiers(fleet), "latency-cost-scorer"), fleet, rng)
 
 
+SLO_WEIGHT = 16.0
+"""Weight of the chance to meet the objectives beside 2:2:1:1: of 4, 8, 16 and 32 the one with which most requests met theirs."""
+
+
+def _objectives(fleet: FleetSpec, rng: Random) -> Router:
+    tiers = _event_tiers(fleet)
+    config = _config(tiers)
+    names = [tier.name for tier in tiers]
+    scorer = SloAttainmentScorer(SloAttainmentParams())
+    profile = Profile(
+        [*default_profile(config.weights, tiers=names).scorers, (scorer.type, scorer, SLO_WEIGHT)],
+        MaxScorePicker(),
+        predictor=(
+            LatencyPredictor.type,
+            LatencyPredictor(
+                PredictedLatencyParams(
+                    streaming_mode=True, endpoint_role_label="speed" if len(fleet.speeds) > 1 else ""
+                ),
+                names,
+            ),
+        ),
+    )
+    return IndexedRouter(config, fleet, core=index_core(), rng=rng, profile=profile)
+
+
 POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "round-robin": lambda _fleet, _rng: RoundRobin(),
     "random": lambda _fleet, rng: RandomChoice(rng),
@@ -144,5 +174,6 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "affinity": _affinity,
     "dynamo": _dynamo,
     "latency-cost": _latency_cost,
+    "slo": _objectives,
 }
 """docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""

@@ -27,6 +27,7 @@ HITS_AND_WAITS: tuple[Figure, ...] = (
     ("p50", "ttftP50", ".2f"),
     ("p90", "ttftP90", ".2f"),
     ("p99", "ttftP99", ".2f"),
+    ("SLO met", "sloMet", ".1%"),
 )
 WHOLE_ANSWERS: tuple[Figure, ...] = (
     ("E2E mean", "e2eMean", ".1f"),
@@ -37,8 +38,8 @@ WHOLE_ANSWERS: tuple[Figure, ...] = (
     ("busiest", "busiestServer", ".2f"),
     ("refused", "refused", ".0f"),
 )
-MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused", TIMES_BOUND})
-"""Figures that are omitted if they are 0 in all cases."""
+MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused", "sloMet", TIMES_BOUND})
+"""Figures that are omitted if they are 0, or missing, in all cases."""
 
 WITH_MARGIN = frozenset(
     {"hitRate", "gpuHitRate", "cpuHitRate", "ttftMean", "e2eMean", "outputTokensPerSecond"}
@@ -101,7 +102,8 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
     columns = [
         column
         for column in columns
-        if column[1] not in MAY_BE_ABSENT or any(_mean(each, column[1]) for each in outcomes)
+        if column[1] not in MAY_BE_ABSENT
+        or any(column[1] in each.figures and each.figures[column[1]].mean for each in outcomes)
     ]
     table = Table(
         Column("policy", no_wrap=True),

@@ -10,6 +10,7 @@ from random import Random
 from typing import Protocol
 
 from ...scorers.core.model import Load
+from ...scorers.core.slo import Slo
 from ..kv_events import EventBatch
 
 
@@ -23,6 +24,7 @@ class RouteRequest:
         tokens: token ids of its prompt.
         session: equal for all requests of one conversation.
         loads: server -> load at the last scrape, for all servers.
+        slo: objectives that its client names, None if it names none.
     """
 
     number: int
@@ -30,6 +32,7 @@ class RouteRequest:
     tokens: array[int]
     session: str
     loads: Mapping[str, Load]
+    slo: Slo | None = None
 
 
 class Router(Protocol):
@@ -43,8 +46,14 @@ class Router(Protocol):
         """Record the first token of a routed request."""
         ...
 
-    def ended(self, number: int) -> None:
-        """Record the end of a routed request."""
+    def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
+        """Record the end of a routed request.
+
+        Args:
+            number: of the request.
+            tpot_s: seconds per output token after the first, None if there is no second one.
+            n_output: generated tokens, None if it was refused by the engine.
+        """
         ...
 
     def published(self, server: str, batch: EventBatch) -> None:
@@ -58,7 +67,7 @@ class BlindRouter:
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""
 
-    def ended(self, number: int) -> None:
+    def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
         """See `Router.ended`."""
 
     def published(self, server: str, batch: EventBatch) -> None:

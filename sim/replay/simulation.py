@@ -10,13 +10,14 @@ from math import floor, inf
 from random import Random
 
 from ...scorers.core.model import Load
+from ...scorers.core.slo import Slo
 from ..kv_events import EventBatch
 from ..load import Counters
 from ..request import Request
 from ..scheduler import StepOutput
 from ..traces.arrivals import Arrivals
 from ..traces.content import TraceSequence, block_hashes, prompt_tokens
-from ..traces.trace import Trace
+from ..traces.trace import Trace, TraceRequest
 from ..virtual_engine import VirtualEngine
 from .fleet_spec import FleetSpec
 from .router import Router, RouteRequest
@@ -36,11 +37,27 @@ class Served:
     gpu_tokens: int = 0
     cpu_tokens: int = 0
     storage_tokens: int = 0
+    slo: Slo | None = None
 
     @property
     def ttft_s(self) -> float:
         """Time to first token."""
         return self.begun_at - self.came_at
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first; None without a second one."""
+        return (self.ended_at - self.begun_at) / (self.n_output - 1) if self.n_output > 1 else None
+
+    @property
+    def has_met(self) -> bool:
+        """Whether it met all objectives that it named."""
+        slo = self.slo
+        if slo is None:
+            return True
+        tpot_s = self.tpot_s or 0.0
+        in_time = slo.ttft_ms is None or self.ttft_s * 1000.0 <= slo.ttft_ms
+        return in_time and (slo.tpot_ms is None or tpot_s * 1000.0 <= slo.tpot_ms)
 
     @property
     def total_s(self) -> float:
@@ -142,7 +159,8 @@ class Replay:
         hashes = block_hashes(request, number, id_tokens=self._trace.block_size, block_size=size)
         tokens = prompt_tokens(hashes, n_prompt=request.n_prompt, block_size=size)
         self._scrape(now)
-        server = self._router.route(RouteRequest(number, now, tokens, request.session, self._loads))
+        slo = _slo_of(request)
+        server = self._router.route(RouteRequest(number, now, tokens, request.session, self._loads, slo))
         if server is None:
             self._refuse(number, now)
             return
@@ -150,7 +168,9 @@ class Replay:
             self._on_routed(server, hashes[: request.n_prompt // size], request.n_prompt)
         engine = self._engines[server]
         engine.advance(now)
-        self._open[number] = Served(number, server, now, n_prompt=request.n_prompt, n_output=request.n_output)
+        self._open[number] = Served(
+            number, server, now, n_prompt=request.n_prompt, n_output=request.n_output, slo=slo
+        )
         sequence = TraceSequence(hashes, n_prompt=request.n_prompt, block_size=size)
         prompt, output = range(request.n_prompt), range(request.n_output)
         try:
@@ -192,6 +212,12 @@ class Replay:
         served.gpu_tokens, served.storage_tokens = request.gpu_tokens, request.fetched_tokens
         served.cpu_tokens = (request.cached_tokens or 0) - request.gpu_tokens - request.fetched_tokens
         self._result.served.append(served)
-        self._router.ended(served.number)
+        self._router.ended(served.number, tpot_s=served.tpot_s, n_output=served.n_output)
         self._arrivals.ended(served.number, now)
         self._progress()
+
+
+def _slo_of(request: TraceRequest) -> Slo | None:
+    if request.ttft_ms is None and request.tpot_ms is None:
+        return None
+    return Slo(request.ttft_ms, request.tpot_ms)

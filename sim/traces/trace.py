@@ -20,6 +20,8 @@ class TraceRequest:
             content of generated blocks without an id never recurs.
         session: equal for all requests of one conversation.
         after: number of the request in the trace that must end first; None if there is none.
+        ttft_ms: longest time to the first token that its client accepts, in milliseconds; None if it names none.
+        tpot_ms: the same per output token after the first.
     """
 
     at_s: float
@@ -28,6 +30,8 @@ class TraceRequest:
     ids: tuple[int, ...]
     session: str = ""
     after: int | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
 
     @property
     def n_tokens(self) -> int:

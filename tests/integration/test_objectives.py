@@ -86,8 +86,8 @@ async def test_objectives_are_compared_with_what_was_learned(tmp_path: Path) -> 
     )
     for line in (
         'kvatlas_requests_denied_total{plugin="latency-slo-admitter"} 1.0',
-        f'kvatlas_slo_requests_total{{objective="ttft",outcome="met"}} {N_LEARNED}.0',
-        f'kvatlas_slo_requests_total{{objective="tpot",outcome="missed"}} {N_LEARNED}.0',
+        f'kvatlas_slo_requests_total{{model="m",objective="ttft",outcome="met"}} {N_LEARNED}.0',
+        f'kvatlas_slo_requests_total{{model="m",objective="tpot",outcome="missed"}} {N_LEARNED}.0',
         'kvatlas_latency_fitted{group="",scorer="predicted-latency-producer"}',
         'kvatlas_tpot_observations{group="",scorer="predicted-latency-producer"}',
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kvatlas.routing.plan.metrics import latency_families
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.profile import Profile
@@ -37,14 +39,22 @@ def test_every_group_shows_its_costs_in_seconds_its_credits_and_its_errors() -> 
 
     profile.answered(decision, ttft_s=1.0)
 
-    assert samples(profile) == {
-        ("cost_seconds", "latency", "a", "overhead"): 0.03,
-        ("cost_seconds", "latency", "a", "queue"): 0.001,
-        ("cost_seconds", "latency", "a", "prefill"): 0.001,
-        ("cost_seconds", "latency", "a", "load_cpu"): 0.00001,
+    found = samples(profile)
+    assert {key[-1]: found[key] for key in found if key[0] == "cost_seconds"} == {
+        "overhead": 0.03,
+        "queue": 0.001,
+        "prefill": 0.001,
+        "attention": pytest.approx(0.001 * 1e6 / 35_000),
+        "batch": 0.0005,
+        "memory": 0.0005,
+        "adapter": 0.1,
+        "load_cpu": 0.00001,
+    }
+    assert {key: each for key, each in found.items() if key[0] != "cost_seconds"} == {
         ("tier_credit", "latency", "a", "cpu"): 0.99,
-        ("log_error", "latency", "a", "learned"): 0.0,
-        ("log_error", "latency", "a", "configured"): 0.0,
+        ("log_error", "latency", "a", "learned"): pytest.approx(0.0, abs=0.02),
+        ("log_error", "latency", "a", "configured"): pytest.approx(0.0, abs=0.02),
         ("observations", "latency", "a"): 1.0,
         ("fitted", "latency", "a"): 0.0,
+        ("mape", "latency", "a"): pytest.approx(0.0134, abs=0.001),
     }

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
-from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.model import Adapters, Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
+from kvatlas.scorers.latency.accounts import N_LINES
 from kvatlas.scorers.latency.cost import LatencyCostScorer
-from kvatlas.scorers.latency.features import features
+from kvatlas.scorers.latency.features import ATTENTION_TOKENS, Typical, features
 from kvatlas.scorers.latency.groups import MAX_GROUPS
 from kvatlas.scorers.latency.params import LatencyCostParams
+from kvatlas.scorers.latency.ttft import ADAPTER_MS, BATCH_MS
 from support.built import built
-from support.candidates import TIERS, endpoint, held, match_of
+from support.candidates import TIERS, endpoint, held, load, match_of
 from support.rating import rated, routed_to
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
@@ -31,34 +34,103 @@ PARAMS = LatencyCostParams(
     load_tokens_per_second={"cpu": 10_000.0, "storage": 2_000.0},
     scale_ms=100.0,
 )
+ATTENTION = 160 * 80 / ATTENTION_TOKENS
+"""Milliseconds of attention of the cold request, at 1 ms per token."""
+
+
+NAMES = (
+    "overhead",
+    "queue",
+    "prefill",
+    "attention",
+    "batch",
+    "memory",
+    "adapter",
+    "load_cpu",
+    "load_storage",
+)
+
+
+def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str, float]:
+    """Return the features of an endpoint that are not 0, by name."""
+    accounts = np.zeros((N_LINES, 1))
+    columns = features(
+        request,
+        Candidates.of([candidate]),
+        accounts,
+        n_tiers=len(TIERS),
+        tokens_per_ms=16.0,
+        typical=Typical(prompt_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
+    )
+    return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}
+
+
+def pairs(uncached: float) -> float:
+    return uncached * (160 - uncached / 2) / 1e6
 
 
 @pytest.mark.parametrize(
     ("candidate", "expected"),
     [
-        pytest.param(endpoint(), (1, 0, 160, 0, 0), id="nothing_cached"),
-        pytest.param(endpoint(in_flight=(3, 500)), (1, 500, 160, 0, 0), id="queue"),
-        pytest.param(endpoint(prefix=held(gpu=10)), (1, 0, 0, 0, 0), id="all_on_gpu"),
-        pytest.param(endpoint(prefix=held(cpu=10)), (1, 0, 0, 160, 0), id="all_in_cpu_memory"),
-        pytest.param(endpoint(prefix=held(gpu=2, storage=5)), (1, 0, 80, 0, 48), id="rest_in_storage"),
-        pytest.param(endpoint(prefix=GPU_3_CPU_TO_8), (1, 0, 32, 80, 0), id="gpu_then_cpu"),
-        pytest.param(endpoint(prefix=SHORT_OF_A_CHUNK), (1, 0, 80, 32, 0), id="usable_part_only"),
-        pytest.param(endpoint(prefix=GPU_3_CPU_TO_8, credit=0.5), (1, 0, 96, 40, 0), id="half_trusted"),
+        pytest.param(endpoint(), {"prefill": 160}, id="nothing_cached"),
+        pytest.param(endpoint(in_flight=(3, 500)), {"queue": 500, "prefill": 160, "batch": 3}, id="queue"),
+        pytest.param(endpoint(prefix=held(gpu=10)), {}, id="all_on_gpu"),
+        pytest.param(endpoint(prefix=held(cpu=10)), {"load_cpu": 160}, id="all_in_cpu_memory"),
+        pytest.param(
+            endpoint(prefix=held(gpu=2, storage=5)), {"prefill": 80, "load_storage": 48}, id="rest_in_storage"
+        ),
+        pytest.param(endpoint(prefix=GPU_3_CPU_TO_8), {"prefill": 32, "load_cpu": 80}, id="gpu_then_cpu"),
+        pytest.param(
+            endpoint(prefix=SHORT_OF_A_CHUNK), {"prefill": 80, "load_cpu": 32}, id="usable_part_only"
+        ),
+        pytest.param(
+            endpoint(prefix=GPU_3_CPU_TO_8, credit=0.5), {"prefill": 96, "load_cpu": 40}, id="half_trusted"
+        ),
+        pytest.param(
+            endpoint(prefix=held(gpu=10), of=load(waiting=2, running=4), in_flight=(1, 0)),
+            {"queue": 600, "batch": 4},
+            id="waiting_requests_of_others",
+        ),
+        pytest.param(
+            endpoint(prefix=held(gpu=10), of=load(waiting=2, running=4), in_flight=(6, 90)),
+            {"queue": 90, "batch": 6},
+            id="waiting_requests_are_our_own",
+        ),
+        pytest.param(
+            endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.97)),
+            {"batch": 4, "memory": pytest.approx(5000 * (160 * 0.97 / 4000 + 0.97 - 1))},
+            id="gpu_is_full",
+        ),
     ],
 )
-def test_features_are_tokens_ahead_to_compute_and_to_load(
-    candidate: Candidate, expected: tuple[float, ...]
-) -> None:
-    columns = features(REQUEST.n_tokens, Candidates.of([candidate]), n_tiers=len(TIERS))
+def test_features_are_what_delays_the_first_token(candidate: Candidate, expected: dict[str, float]) -> None:
+    found = quantities(candidate)
 
-    assert tuple(float(each[0]) for each in columns) == expected
+    assert found.pop("attention", 0.0) == pytest.approx(pairs(expected.get("prefill", 0)))
+    assert found == expected | {"overhead": 1}
+
+
+def test_an_adapter_that_another_endpoint_has_loaded_costs_its_load() -> None:
+    scorer = LatencyCostScorer(PARAMS, TIERS)
+    fleet = [
+        endpoint("has", of=load(adapters=Adapters(active=frozenset({"m"})))),
+        endpoint("has not", of=load(adapters=Adapters())),
+    ]
+
+    here, there = (rating.raw for rating in rated(scorer, REQUEST, fleet))
+
+    assert here is not None
+    assert there is not None
+    assert there - here == pytest.approx(ADAPTER_MS)
+    base = msgspec.structs.replace(REQUEST, model="base")
+    assert len({rating.raw for rating in rated(scorer, base, fleet)}) == 1
 
 
 @pytest.mark.parametrize(
     ("candidate", "ms"),
     [
-        pytest.param(endpoint(), 10 + 160, id="cold"),
-        pytest.param(endpoint(in_flight=(1, 90)), 10 + 90 + 160, id="behind_a_queue"),
+        pytest.param(endpoint(), 10 + 160 + ATTENTION, id="cold"),
+        pytest.param(endpoint(in_flight=(1, 90)), 10 + 90 + 160 + ATTENTION + BATCH_MS, id="behind_a_queue"),
         pytest.param(endpoint(prefix=held(gpu=10)), 10, id="on_gpu"),
         pytest.param(endpoint(prefix=held(cpu=10)), 10 + 16, id="in_cpu_memory"),
         pytest.param(endpoint(prefix=held(storage=10)), 10 + 80, id="in_storage"),
@@ -122,7 +194,8 @@ def test_configured_costs_stay_when_the_fit_is_off() -> None:
     teach(scorer, prefill_ms=4.0, load_ms=1.0, labels={})
 
     assert scorer.reports() == []
-    assert rated(scorer, REQUEST, [endpoint()])[0].raw == pytest.approx(30 + 160 / 15.928)
+    prefill = 160 / 15.928 * (1 + 80 / ATTENTION_TOKENS)
+    assert rated(scorer, REQUEST, [endpoint()])[0].raw == pytest.approx(30 + prefill)
 
 
 def test_groups_are_bounded_and_further_ones_share_one() -> None:

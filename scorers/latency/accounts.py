@@ -1,0 +1,196 @@
+"""Own requests of a cost model: what is under way on each endpoint, and since when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ..core.candidates import Candidates, Directory
+from ..core.columns import FloatArray, RowArray
+from ..core.decision import Decision
+
+WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE = range(10)
+"""Lines of `Accounts.columns`."""
+
+N_LINES = 10
+
+MAX_OPEN = 65_536
+"""Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
+
+BUSY_S = 10.0
+"""Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
+
+MAX_ROWS = 16_384
+"""Most endpoints that are remembered; removed ones are forgotten beyond that."""
+
+FIRST_ROWS = 16
+"""Rows of a new table, which doubles when it is full."""
+
+PACE_STEP = 0.05
+"""Least step of a pace per observation: it follows about twenty."""
+
+MOST_SURPRISE = 0.5
+"""Largest logarithm of an error from which a pace learns: a stall is not a speed."""
+
+PACE_PRIOR = 5.0
+"""Observations that the pace 1 counts for."""
+
+
+class OpenRequest(msgspec.Struct, gc=False):
+    """One request under way.
+
+    Attributes:
+        decision: that routed it; kept so that no other decision gets its id.
+        row: its endpoint's row, -1 once it does not count any more.
+        group: its endpoint's group.
+        features: those of the time to first token, as they were at the pick.
+        expected_ms: predicted time to first token.
+        work: tokens to compute, those of attention included.
+        tokens: the same as the fleet books them.
+        n_prompt: tokens of the whole prompt.
+        tpot_features: those of the time per output token.
+        expected_tpot_ms: predicted time per output token.
+        has_begun: whether its response has begun.
+    """
+
+    decision: Decision
+    row: int
+    group: str
+    features: Sequence[float]
+    expected_ms: float
+    work: float
+    tokens: float
+    n_prompt: float
+    tpot_features: Sequence[float] = ()
+    expected_tpot_ms: float = math.nan
+    has_begun: bool = False
+
+
+class Accounts:
+    """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
+
+    Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
+    the tokens of their whole prompts, and the monotonic seconds since which the first of them is computed; tokens of the
+    whole prompts of those whose response has begun; decayed milliseconds of prompt work with the time of their last
+    change; and the logarithm of the endpoint's pace with the number of observations behind it.
+    """
+
+    def __init__(self) -> None:
+        self._table: FloatArray = np.zeros((N_LINES, FIRST_ROWS))
+        self._rows: dict[str, int] = {}
+        self._directory: Directory | None = None
+        self._places: RowArray = np.empty(0, np.intp)
+        self._open: dict[int, OpenRequest] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def columns(self, candidates: Candidates) -> FloatArray:
+        """Return the lines of these endpoints, shape (10, n). Cost: O(n); after a change of the fleet in Python."""
+        if candidates.directory is not self._directory:
+            self._follow(candidates.directory)
+        places = self._places if candidates.rows is None else self._places[candidates.rows]
+        return self._table.take(places, axis=1)
+
+    def row(self, name: str) -> int:
+        """Return the row of an endpoint, a new one for a new name."""
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = len(self._rows)
+            if row == self._table.shape[1]:
+                self._table = np.hstack([self._table, np.zeros_like(self._table)])
+        return row
+
+    def open(self, request: OpenRequest, *, busy_ms: float, now: float) -> None:
+        """Count a request that was sent to an endpoint, which takes `busy_ms` for its prompt."""
+        column = self._table[:, request.row]
+        column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
+        column[BUSY_AT] = now
+        if column[N_AHEAD] == 0:
+            column[SINCE] = now
+        column[N_AHEAD] += 1
+        column[WORK] += request.work
+        column[BOOKED] += request.tokens
+        column[PROMPTS_AHEAD] += request.n_prompt
+        self._open[id(request.decision)] = request
+        if len(self._open) > MAX_OPEN:
+            self._drop(self._open.pop(next(iter(self._open))))
+
+    def find(self, decision: Decision) -> OpenRequest | None:
+        """Return the request of a decision, None if it was not opened or has ended."""
+        return self._open.get(id(decision))
+
+    def begun(self, request: OpenRequest, *, now: float) -> None:
+        """Note that a response began: the endpoint computes the next prompt since then, and holds the blocks of this one."""
+        if request.row < 0 or request.has_begun:
+            return
+        self._leave(request)
+        request.has_begun = True
+        self._table[SINCE, request.row] = now
+        self._table[PROMPTS_HELD, request.row] += request.n_prompt
+
+    def ended(self, decision: Decision) -> OpenRequest | None:
+        """Forget a request, and return it; None if it is not known."""
+        request = self._open.pop(id(decision), None)
+        if request is not None:
+            self._drop(request)
+        return request
+
+    def pace(self, row: int) -> float:
+        """Return the factor of the times of an endpoint; 1 if its row is -1."""
+        return math.exp(float(self._table[LOG_PACE, row])) if row >= 0 else 1.0
+
+    def learn_pace(self, row: int, log_error: float, *, slowest: float) -> float:
+        """Move the pace of an endpoint towards an observed one, and return it.
+
+        Args:
+            row: of the endpoint; -1 for none, whose pace is 1.
+            log_error: logarithm of observed by predicted time, the pace included.
+            slowest: largest pace, and the inverse of the smallest.
+        """
+        if row < 0:
+            return 1.0
+        column, most = self._table[:, row], math.log(slowest)
+        column[N_PACE] += 1.0
+        step = max(PACE_STEP, 1.0 / (column[N_PACE] + PACE_PRIOR))
+        moved = column[LOG_PACE] + step * min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
+        column[LOG_PACE] = min(max(moved, -most), most)
+        return math.exp(float(column[LOG_PACE]))
+
+    def _drop(self, request: OpenRequest) -> None:
+        if request.row < 0:
+            return
+        if request.has_begun:
+            column = self._table[:, request.row]
+            column[PROMPTS_HELD] = max(0.0, column[PROMPTS_HELD] - request.n_prompt)
+        else:
+            self._leave(request)
+
+    def _leave(self, request: OpenRequest) -> None:
+        """Take a request off those ahead."""
+        column = self._table[:, request.row]
+        column[N_AHEAD] -= 1
+        for line, amount in (
+            (WORK, request.work), (BOOKED, request.tokens), (PROMPTS_AHEAD, request.n_prompt)
+        ):  # fmt: skip
+            column[line] = column[line] - amount if column[N_AHEAD] else 0.0  # without rounding errors
+
+    def _follow(self, directory: Directory) -> None:
+        if len(self._rows) > MAX_ROWS:
+            self._forget_others(frozenset(directory.names))
+        self._places = np.array([self.row(name) for name in directory.names], np.intp)
+        self._directory = directory
+
+    def _forget_others(self, names: frozenset[str]) -> None:
+        """Close up the rows of endpoints that are not in the fleet and have no request under way."""
+        used = {each.row for each in self._open.values()}
+        kept = [(name, row) for name, row in self._rows.items() if name in names or row in used]
+        moved = {row: new for new, (_, row) in enumerate(kept)}
+        table = np.zeros((N_LINES, max(FIRST_ROWS, len(kept))))
+        table[:, : len(kept)] = self._table[:, [row for _, row in kept]]
+        self._table, self._rows = table, {name: moved[row] for name, row in kept}
+        for request in self._open.values():
+            request.row = moved.get(request.row, -1)

@@ -1,0 +1,185 @@
+"""Cost model: requests under way, paces of endpoints, times per output token, and input of any kind."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.decision import Decision, Origin
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.latency import accounts
+from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
+from kvatlas.scorers.latency.params import LatencyCostParams
+from support.candidates import endpoint, load
+from support.rating import routed_to
+
+PARAMS = LatencyCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0)
+
+
+def model(**params: object) -> CostModel:
+    return CostModel(msgspec.structs.replace(PARAMS, **params), ("gpu",))
+
+
+def view(n_tokens: int, now: float = 0.0) -> RequestView:
+    return RequestView(model="m", now=now, n_tokens=n_tokens)
+
+
+def send(
+    costs: CostModel, to: str, n_tokens: int, *, now: float = 0.0, fleet: tuple[str, ...] = ()
+) -> Decision:
+    """Route a request to one endpoint of a fleet."""
+    table = [endpoint(name) for name in fleet or (to,)]
+    request = view(n_tokens, now)
+    costs.expect(request, Candidates.of(table))
+    decision = msgspec.structs.replace(routed_to(endpoint(to), n_tokens=n_tokens), at=now)
+    costs.picked(request, decision)
+    return decision
+
+
+def ms(costs: CostModel, *fleet: Candidate, n_tokens: int = 1000, now: float = 0.0) -> list[float]:
+    found: list[float] = costs.expect(view(n_tokens, now), Candidates.of(fleet)).ttft_ms.tolist()
+    return found
+
+
+def test_tokens_ahead_become_fewer_while_they_are_computed() -> None:
+    costs = model(fit=False)
+    first = send(costs, "a", 1000)
+    booked = endpoint("a", in_flight=(1, 1000))
+    alone = ms(costs, endpoint("b"))[0]
+
+    def wait(now: float) -> float:
+        return ms(costs, booked, now=now)[0] - alone
+
+    attention = 1000 * 500 / 35_000
+    assert wait(0.0) == pytest.approx(1000 + attention, abs=1)
+    assert wait(0.4) == pytest.approx(600 + attention, abs=1)
+    assert wait(9.0) == pytest.approx(0, abs=1)
+    second = send(costs, "a", 500, now=0.5)
+    costs.answered(first, ttft_s=1.02)
+    ahead = endpoint("a", in_flight=(2, 500))
+    assert ms(costs, ahead, now=1.12)[0] - alone == pytest.approx(400, abs=6), "the second began at 1.02"
+    for each in (first, second):
+        costs.ended(each, tpot_s=None)
+    assert ms(costs, endpoint("a"), now=2.0)[0] == pytest.approx(alone)
+
+
+def test_an_endpoint_at_half_the_speed_is_found_without_a_label() -> None:
+    costs, rng = model(), random.Random(1)
+    for number in range(300):
+        name, factor = ("slow", 2.0) if number % 2 else ("fast", 1.0)
+        n_tokens = rng.randrange(100, 4000)
+        decision = send(costs, name, n_tokens, now=100.0 * number, fleet=("fast", "slow"))
+        costs.answered(decision, ttft_s=factor * (10 + n_tokens) / 1000)
+        costs.ended(decision, tpot_s=factor * 0.02)
+
+    fast, slow = ms(costs, endpoint("fast"), endpoint("slow"), now=1e6)
+    assert slow / fast == pytest.approx(2.0, rel=0.1)
+    assert fast == pytest.approx(1010, rel=0.1)
+    expected = costs.expect(view(100, 1e6), Candidates.of([endpoint("fast"), endpoint("slow")]))
+    assert costs.tpot_ms(expected).tolist() == pytest.approx([20, 40], rel=0.15)
+
+
+def test_equal_endpoints_keep_about_the_same_pace() -> None:
+    costs, rng = model(), random.Random(2)
+    for number in range(600):
+        name, n_tokens = f"e{number % 4}", rng.randrange(100, 4000)
+        decision = send(costs, name, n_tokens, now=float(number))
+        costs.answered(decision, ttft_s=math.exp(rng.gauss(0.0, 0.1)) * (10 + n_tokens) / 1000)
+        costs.ended(decision, tpot_s=None)
+
+    found = ms(costs, *(endpoint(f"e{number}") for number in range(4)), now=1000.0)
+    assert max(found) / min(found) < 1.15
+
+
+def test_prompts_that_are_due_make_output_tokens_slower() -> None:
+    costs = model()
+    for number in range(10):
+        decision = send(costs, "busy", 500, now=number / 2)
+        costs.answered(decision, ttft_s=0.5)
+    table = Candidates.of([endpoint("busy", of=load(running=1)), endpoint("idle", of=load(running=1))])
+
+    busy, idle = costs.tpot_ms(costs.expect(view(100, 5.0), table)).tolist()
+
+    assert busy > 1.3 * idle
+
+
+def test_output_lengths_are_learned_by_model_and_tenant() -> None:
+    costs = model()
+    tenant = Origin("", "", "", 0, "batch")
+    decision = msgspec.structs.replace(routed_to(endpoint("a")), origin=tenant)
+    for _ in range(30):
+        costs.generated(decision, n_tokens=2000)
+
+    assert costs.lengths.mean("m", "batch") == pytest.approx(2000)
+    assert costs.lengths.mean("m") == pytest.approx(2000)
+
+
+def test_requests_that_never_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MAX_OPEN", 10)
+    costs = model()
+    kept = [send(costs, "a", 100) for _ in range(30)]
+
+    assert sum(costs.prediction(each) is not None for each in kept) == 10
+    assert ms(costs, endpoint("a", in_flight=(10, 1000)))[0] < 10 + 1000 + 1000 + 100
+
+
+def test_removed_endpoints_are_forgotten_and_requests_there_may_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MAX_ROWS", 20)
+    costs = model()
+    kept = send(costs, "kept", 700)
+    for number in range(100):
+        costs.ended(send(costs, f"gone-{number}", 100), tpot_s=None)
+
+    assert costs.prediction(kept) is not None
+    assert ms(costs, endpoint("kept"))[0] > 1700
+    costs.ended(kept, tpot_s=None)
+    assert ms(costs, endpoint("kept"))[0] < 1100
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 10)
+
+
+@given(
+    times=st.lists(st.tuples(NUMBERS, NUMBERS), max_size=60),
+    lengths=st.lists(st.integers(-5, 10**12), max_size=20),
+    tokens=st.lists(st.integers(0, 10**9), min_size=1, max_size=60),
+    kv=st.floats(0, 2),
+)
+def test_costs_stay_finite_and_positive_whatever_is_observed(
+    times: list[tuple[float, float]], lengths: list[int], tokens: list[int], kv: float
+) -> None:
+    costs = model()
+    for number, (ttft_s, tpot_s) in enumerate(times):
+        name = f"e{number % 3}"
+        decision = send(costs, name, tokens[number % len(tokens)], now=float(number))
+        costs.answered(decision, ttft_s=ttft_s)
+        if number % 2:
+            costs.ended(decision, tpot_s=tpot_s)
+    for n_tokens in lengths:
+        costs.generated(routed_to(endpoint("e0")), n_tokens=n_tokens)
+
+    table = Candidates.of([endpoint(f"e{n}", of=load(running=3, waiting=n, kv=kv)) for n in range(4)])
+    expected = costs.expect(view(1000, 100.0), table)
+    fresh = model().expect(view(1000, 100.0), table)
+    most = 20.01 * MAX_PACE
+    for found in (expected.ttft_ms, costs.tpot_ms(expected)):
+        assert all(0 < each < math.inf for each in found.tolist())
+    assert (expected.costs <= fresh.costs * most).all()
+    assert (expected.costs >= fresh.costs / most).all()
+
+
+@given(n_tokens=st.integers(1, 50_000), more=st.integers(1, 50_000), cached=st.integers(0, 10))
+def test_more_tokens_to_compute_or_ahead_never_cost_less(n_tokens: int, more: int, cached: int) -> None:
+    costs = model()
+
+    def alone(n: int, ahead: int = 0) -> float:
+        return ms(costs, endpoint("a", in_flight=(1, ahead)), n_tokens=n)[0]
+
+    assert alone(n_tokens) < alone(n_tokens + more)
+    assert alone(n_tokens, cached) <= alone(n_tokens, cached + more)

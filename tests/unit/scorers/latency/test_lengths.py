@@ -1,0 +1,70 @@
+"""Output lengths: means, quantiles, fallbacks, forgetting, and bounds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kvatlas.scorers.latency.lengths import MAX_KEYS, MAX_TOKENS, PRIOR_TOKENS, OutputLengths
+
+
+def learned(model: str, tenant: str, lengths: list[int]) -> OutputLengths:
+    found = OutputLengths()
+    for n_tokens in lengths:
+        found.add(model, tenant, n_tokens)
+    return found
+
+
+def test_quantiles_are_within_a_bucket() -> None:
+    rng = random.Random(3)
+    lengths = [1 + int(rng.expovariate(1 / 300)) for _ in range(2000)]
+    found = learned("m", "t", lengths)
+
+    recent = sorted(lengths[-700:])
+    for part in (0.1, 0.5, 0.9, 0.99):
+        assert found.quantile("m", "t", part=part) == pytest.approx(recent[int(700 * part)], rel=0.35)
+    assert found.mean("m", "t") == pytest.approx(300, rel=0.15)
+
+
+def test_unknown_tenant_has_the_lengths_of_its_model_and_an_unknown_model_those_of_all() -> None:
+    found = learned("m", "t", [100] * 50)
+    for _ in range(50):
+        found.add("n", "", 900)
+
+    assert found.mean("m", "other") == pytest.approx(100)
+    assert 100 < found.mean("unknown") < 900
+    assert OutputLengths().mean("m", "t") == PRIOR_TOKENS
+    assert OutputLengths().quantile("m", "t", part=0.9) == PRIOR_TOKENS
+
+
+def test_few_responses_are_not_enough() -> None:
+    found = learned("m", "", [100] * 100)
+    for _ in range(5):
+        found.add("m", "t", 9000)
+
+    assert found.mean("m", "t") < 1000
+
+
+def test_old_lengths_fade() -> None:
+    found = learned("m", "", [1000] * 3000 + [10] * 3000)
+
+    assert found.mean("m") == pytest.approx(10, rel=2.0)
+    assert found.quantile("m", part=0.9) < 20
+
+
+def test_keys_are_bounded_and_impossible_lengths_are_ignored() -> None:
+    found = OutputLengths()
+    for number in range(3 * MAX_KEYS):
+        found.add(f"model-{number}", f"tenant-{number}", 5)
+    assert len(found) == MAX_KEYS
+
+    for n_tokens in (0, -1, MAX_TOKENS + 1):
+        found.add("m", "", n_tokens)
+    assert found.mean("m") == pytest.approx(5)
+
+
+def test_weights_stay_finite_over_a_long_time() -> None:
+    found = learned("m", "", [1, 7] * 10_000)
+
+    assert found.mean("m") == pytest.approx(4, rel=0.01)
