@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,19 @@ class ServiceTimes:
     context_s_per_token: float = 0.0
     fetch_s_per_token: float = 0.00005
     copies_overlap: bool = True
+
+    def faster(self, speed: float) -> ServiceTimes:
+        """Return the service times of a GPU that computes `speed` times as fast; copies take as long as here."""
+        if speed == 1.0:
+            return self
+        return replace(
+            self,
+            prefill_s_per_token=self.prefill_s_per_token / speed,
+            step_s=self.step_s / speed,
+            weights_s=self.weights_s / speed,
+            attention_s_per_pair=self.attention_s_per_pair / speed,
+            context_s_per_token=self.context_s_per_token / speed,
+        )
 
     def of_step(self, work: StepWork) -> float:
         """Return the seconds of one step."""

@@ -13,7 +13,7 @@ from ..storage_tier import StorageTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSpec:
-    """A fleet of equal engines; tier sizes are in blocks.
+    """A fleet of engines, equal but for their speeds; tier sizes are in blocks.
 
     Attributes:
         servers: number of engines.
@@ -25,6 +25,7 @@ class FleetSpec:
         max_num_seqs: maximum number of concurrently running requests per engine.
         max_num_batched_tokens: maximum number of tokens per step.
         times: service times of each engine.
+        speeds: relative speeds of the engines' computing, taken in turn; copies between tiers are not faster.
     """
 
     servers: int = 8
@@ -36,11 +37,22 @@ class FleetSpec:
     max_num_seqs: int = hardware.MAX_NUM_SEQS
     max_num_batched_tokens: int = hardware.MAX_NUM_BATCHED_TOKENS
     times: ServiceTimes = field(default_factory=hardware.service_times)
+    speeds: tuple[float, ...] = (1.0,)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the engines."""
         return tuple(f"server-{number}" for number in range(self.servers))
+
+    @property
+    def labels(self) -> tuple[dict[str, str], ...]:
+        """Labels of the engines: the speed, if there are several."""
+        speeds = (self.speeds[number % len(self.speeds)] for number in range(self.servers))
+        return tuple({"speed": f"{speed:g}"} if len(self.speeds) > 1 else {} for speed in speeds)
+
+    def times_of(self, server: int) -> ServiceTimes:
+        """Return the service times of an engine by its number."""
+        return self.times.faster(self.speeds[server % len(self.speeds)])
 
     def coarser(self, n_blocks: int) -> FleetSpec:
         """Return the same fleet with `n_blocks` times larger blocks, and accordingly fewer of them.
@@ -67,9 +79,9 @@ class FleetSpec:
                     self_describing=False,
                     storage=storage,
                 ),
-                times=self.times,
+                times=self.times_of(number),
                 max_num_seqs=self.max_num_seqs,
                 max_num_batched_tokens=self.max_num_batched_tokens,
             )
-            for _ in range(self.servers)
+            for number in range(self.servers)
         ]

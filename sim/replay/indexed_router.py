@@ -62,7 +62,7 @@ class IndexedRouter:
         self.in_flight = InFlight()
         self._open: dict[int, tuple[Decision, Booking]] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
-        self._directory = Directory(fleet.names, fleet.names, [dict[str, str]()] * len(fleet.names))
+        self._directory = Directory(fleet.names, fleet.names, fleet.labels)
         self._encode = msgspec.msgpack.Encoder().encode
         for server in fleet.names:
             self._follow(server, fleet, specs[FASTEST].source, plan.config.tiers[FASTEST])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Annotated
 
@@ -39,27 +41,74 @@ class SharedPrefixSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     block_size: Count = 16
 
 
+class Stage(msgspec.Struct, frozen=True):
+    """Requests that arrive at random, `rate` per second for `seconds`."""
+
+    rate: Annotated[float, Meta(gt=0)]
+    seconds: Annotated[float, Meta(gt=0)]
+
+    @property
+    def n_requests(self) -> int:
+        """Number of requests."""
+        return round(self.rate * self.seconds)
+
+
+PAUSE_S = 900.0
+"""Pause between two stages, in which everything under way ends; a virtual clock passes it for nothing."""
+
+
 def shared_prefix_trace(spec: SharedPrefixSpec, *, seed: int) -> Trace:
-    """Generate the prompts of all groups in random order. Cost: O(blocks)."""
+    """Generate the prompts of all groups once each, in random order. Cost: O(blocks)."""
     rng = Random(seed)
+    prompts = _prompts(spec, rng)
+    at_s = 0.0
+    requests: list[TraceRequest] = []
+    for prompt in prompts:
+        requests.append(replace(prompt, at_s=at_s))
+        at_s += 0.0 if spec.concurrency is not None else rng.expovariate(spec.rate)
+    return Trace(_name(spec), spec.block_size, requests, spec.concurrency)
+
+
+def staged_prefix_trace(spec: SharedPrefixSpec, stages: Sequence[Stage], *, seed: int) -> Trace:
+    """Generate stages as the published benchmarks run them: one after another, each begun when the one before has ended.
+
+    The prompts are taken in one random order, again from the first after the last. `concurrency` and `rate` of the
+    specification have no effect. Cost: O(blocks).
+    """
+    rng = Random(seed)
+    prompts = _prompts(spec, rng)
+    requests: list[TraceRequest] = []
+    began = 0.0
+    for stage in stages:
+        at_s = began
+        for _ in range(stage.n_requests):
+            at_s += rng.expovariate(stage.rate)
+            requests.append(replace(prompts[len(requests) % len(prompts)], at_s=at_s))
+        began = at_s + PAUSE_S
+    return Trace(_name(spec), spec.block_size, requests)
+
+
+def _name(spec: SharedPrefixSpec) -> str:
+    return f"shared-prefix-{spec.system_prompt_len}"
+
+
+def _prompts(spec: SharedPrefixSpec, rng: Random) -> list[TraceRequest]:
     groups = [group for group in range(spec.num_groups) for _ in range(spec.num_prompts_per_group)]
     rng.shuffle(groups)
     n_prompt = spec.system_prompt_len + spec.question_len
     n_shared = spec.system_prompt_len // spec.block_size
     n_own = -(-n_prompt // spec.block_size) - n_shared
     first_own = spec.num_groups * n_shared
-    at_s = 0.0
-    requests: list[TraceRequest] = []
+    prompts: list[TraceRequest] = []
     for number, group in enumerate(groups):
         own = first_own + number * n_own
-        requests.append(
+        prompts.append(
             TraceRequest(
-                at_s=at_s,
+                at_s=0.0,
                 n_prompt=n_prompt,
                 n_output=spec.output_len,
                 ids=(*range(group * n_shared, (group + 1) * n_shared), *range(own, own + n_own)),
                 session=f"group-{group}",
             )
         )
-        at_s += 0.0 if spec.concurrency is not None else rng.expovariate(spec.rate)
-    return Trace(f"shared-prefix-{spec.system_prompt_len}", spec.block_size, requests, spec.concurrency)
+    return prompts
