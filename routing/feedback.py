@@ -28,6 +28,8 @@ class Feedback:
         if route.booking is None:
             return
         route.booking.begun()
+        if route.prediction is not None:
+            route.prediction.begun()
         if response.is_first_token and response.served in (None, route.addresses[0]):
             ttft_s = time.monotonic() - route.booking.at
             picker = self._picker
