@@ -42,7 +42,7 @@ from .filters import (
 from .filters import endpoint_attribute as attribute_filter
 from .filters import session_affinity as session_filter
 from .filters import topology_affinity as topology_filter
-from .latency import cost, headroom, predictor
+from .latency import cost, fleet_cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
 from .screeners import rollout
@@ -62,6 +62,7 @@ def builtin_registry() -> Registry:
         precise_prefix_cache,
         tiered_prefix_cache,
         cost,
+        fleet_cost,
         lmetric,
         headroom,
         lora_affinity,

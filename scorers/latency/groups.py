@@ -73,6 +73,10 @@ class GroupedFits:
             expected += cost * quantity
         return expected
 
+    def terms_ms(self, candidates: Candidates, features: Sequence[FloatArray]) -> list[FloatArray]:
+        """Return the products one by one, in the order of the features."""
+        return [cost * quantity for cost, quantity in zip(self._costs(candidates), features, strict=True)]
+
     @property
     def has_learned(self) -> bool:
         """Whether any group has at least `MIN_OBSERVATIONS`."""
