@@ -19,8 +19,8 @@ from .groups import FitReport
 from .params import LatencyCostParams
 from .ttft import TtftCosts
 
-LEAST_WORK_MS = 20.0
-"""Least typical work of a request: below, a queue is counted as shorter than it is, so that prices stay finite."""
+LEAST_TOKENS = 64.0
+"""Least typical work of a request in tokens: below, a queue is counted as shorter than it is, so that prices stay finite."""
 
 STEP = 0.02
 """Step of running means per pick: they follow about fifty requests."""
@@ -62,8 +62,8 @@ class FleetCostScorer:
 
     def __init__(self, params: FleetCostParams, tiers: Sequence[str]) -> None:
         self._params, self._costs = params, TtftCosts(params, tiers)
-        self._typical_ms: float | None = None
-        """Running mean of the work of a request; None before the first pick."""
+        self._typical_tokens: float | None = None
+        """Running mean of the uncached tokens of a request; None before the first pick."""
         self._picked_at: float | None = None
         """Monotonic seconds of the last pick; None before the first."""
         self._gap_s: float | None = None
@@ -76,35 +76,36 @@ class FleetCostScorer:
 
     def cost_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return the milliseconds that each endpoint costs all requests together. Cost: some 20 operations on columns."""
-        parts = self._costs.parts_ms(request.n_tokens, candidates)
-        cost: FloatArray = parts.total + self.price(parts.ahead) * parts.work
-        if self._params.memory_share and self._gap_s is not None:
-            residence_ms = self.residence_ms(candidates)
-            cost += self._params.memory_share * residence_ms * missing_memory(candidates)
+        cost, work_ms = self._costs.with_work_ms(request.n_tokens, candidates)
+        price = self.price(candidates)
+        if price:
+            cost += price * work_ms
+        residence_ms = self._params.memory_share * self.residence_ms(candidates)
+        if residence_ms:
+            cost += residence_ms * missing_memory(candidates)
         return cost
 
     def residence_ms(self, candidates: Candidates) -> float:
         """Return the time for which a request holds its blocks: requests that run, by requests per millisecond."""
-        gap_s = self._gap_s or 0.0
-        return min(float(np.nansum(candidates.running)) * gap_s * 1000.0, MAX_RESIDENCE_MS)
-
-    def price(self, ahead_ms: FloatArray) -> float:
-        """Return the price of a millisecond of work, in milliseconds of waiting of others.
-
-        Args:
-            ahead_ms: milliseconds of the tokens ahead, by endpoint.
-        """
-        if self._typical_ms is None:
+        if self._gap_s is None:
             return 0.0
-        # sorted, because a sum of floats depends on their order, and the price must not
-        mean_ms = float(np.sort(ahead_ms).sum()) / max(1, len(ahead_ms))
-        n_waiting = mean_ms / max(self._typical_ms, LEAST_WORK_MS)
+        n_running = float(np.add.reduce(candidates.running))
+        if n_running != n_running:  # noqa: PLR0124 - NaN: some are unknown
+            n_running = float(np.nansum(candidates.running))
+        return min(n_running * self._gap_s * 1000.0, MAX_RESIDENCE_MS)
+
+    def price(self, candidates: Candidates) -> float:
+        """Return the price of a millisecond of work, in milliseconds of waiting of others."""
+        if self._typical_tokens is None:
+            return 0.0
+        n_tokens = float(np.add.reduce(candidates.in_flight_tokens)) / len(candidates)
+        n_waiting = n_tokens / max(self._typical_tokens, LEAST_TOKENS)
         return min(self._params.price_factor * n_waiting, self._params.max_price)
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Learn the typical work of a request, and how often they come."""
-        work_ms = float(self._costs.parts_ms(request.n_tokens, Candidates.of([decision.best])).work[0])
-        self._typical_ms = _followed(self._typical_ms, work_ms)
+        n_tokens = float(decision.best.uncached_tokens(request))
+        self._typical_tokens = _followed(self._typical_tokens, n_tokens)
         if self._picked_at is not None:
             self._gap_s = _followed(self._gap_s, min(request.now - self._picked_at, MAX_GAP_S))
         self._picked_at = request.now
@@ -128,9 +129,13 @@ def missing_memory(candidates: Candidates) -> FloatArray:
     A request takes as many blocks as a running one holds in the mean, and so does each that waits.
     """
     used, running = candidates.kv_utilization, candidates.running
-    ahead = np.fmax(candidates.waiting, candidates.in_flight_requests - running)
-    # NaN is unknown, and fmax takes the other
-    return np.fmax(0.0, (ahead + 1.0) * used / np.fmax(1.0, running) + used - 1.0)
+    wanted = np.fmax(candidates.waiting, candidates.in_flight_requests - running)
+    wanted += 1.0
+    wanted /= np.fmax(1.0, running)
+    wanted += 1.0
+    wanted *= used
+    wanted -= 1.0
+    return np.fmax(0.0, wanted, out=wanted)  # NaN is unknown, and fmax takes the other
 
 
 def register(registry: Registry) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
-
-import numpy as np
 
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
@@ -18,20 +15,6 @@ from .params import LatencyCostParams
 DEFAULT_LOAD_SPEEDS = (100_000.0, 20_000.0)
 """Tokens loaded per second, by position after the first tier; the last applies to every further tier. The first is 26 GB/s
 for a model of 256 KiB per token, a common speed of host memory; the second is a fast shared file system."""
-
-
-class TtftParts(NamedTuple):
-    """Expected milliseconds to first token by endpoint, and the parts that a policy weighs on their own.
-
-    Attributes:
-        total: all of it.
-        ahead: of the tokens that are computed before.
-        work: of the uncached tokens of the request.
-    """
-
-    total: FloatArray
-    ahead: FloatArray
-    work: FloatArray
 
 
 class TtftCosts:
@@ -61,10 +44,13 @@ class TtftCosts:
         """Return the expected milliseconds by endpoint, of a prompt of `n_tokens`."""
         return self._fits.expected_ms(candidates, self._features(n_tokens, candidates))
 
-    def parts_ms(self, n_tokens: int, candidates: Candidates) -> TtftParts:
-        """Return the same with its parts."""
+    def with_work_ms(self, n_tokens: int, candidates: Candidates) -> tuple[FloatArray, FloatArray]:
+        """Return the same, and the milliseconds of them that an endpoint computes for the request."""
         terms = self._fits.terms_ms(candidates, self._features(n_tokens, candidates))
-        return TtftParts(sum(terms, np.zeros(len(candidates))), terms[1], terms[2])
+        total = terms[0] + terms[1]
+        for term in terms[2:]:
+            total += term
+        return total, terms[2]
 
     def learned_ms(self, n_tokens: int, candidates: Candidates) -> FloatArray | None:
         """Return the same, NaN for groups of which too few times are known; None if that holds for all."""

@@ -31,7 +31,7 @@ PARAMS = FleetCostParams(
 
 
 def make(*, picks: int = 0, params: FleetCostParams = PARAMS) -> FleetCostScorer:
-    """Return a scorer that saw requests of 160 ms of work each, one per half second."""
+    """Return a scorer that saw requests of 160 uncached tokens each, two per second."""
     scorer = FleetCostScorer(params, TIERS)
     for number in range(picks):
         pick(scorer, endpoint(), now=number / 2)
