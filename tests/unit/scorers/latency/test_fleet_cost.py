@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer, missing_memory
+from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 from support.rating import rated, routed_to
@@ -24,23 +22,22 @@ PARAMS = FleetCostParams(
     overhead_ms=10.0,
     prefill_tokens_per_second=1000.0,
     load_tokens_per_second={"cpu": 10_000.0, "storage": 2_000.0},
-    memory_share=0.5,
+    residency_ms=400.0,
     scale_ms=100.0,
     fit=False,
 )
 
 
 def make(*, picks: int = 0, params: FleetCostParams = PARAMS) -> FleetCostScorer:
-    """Return a scorer that saw requests of 160 uncached tokens each, two per second."""
+    """Return a scorer that saw requests of 160 uncached tokens each."""
     scorer = FleetCostScorer(params, TIERS)
-    for number in range(picks):
-        pick(scorer, endpoint(), now=number / 2)
+    for _ in range(picks):
+        pick(scorer, endpoint())
     return scorer
 
 
-def pick(scorer: FleetCostScorer, picked: Candidate, *, now: float) -> None:
-    request = msgspec.structs.replace(REQUEST, now=now)
-    scorer.picked(request, routed_to(picked, n_tokens=REQUEST.n_tokens))
+def pick(scorer: FleetCostScorer, picked: Candidate) -> None:
+    scorer.picked(REQUEST, routed_to(picked, n_tokens=REQUEST.n_tokens))
 
 
 def costs(scorer: FleetCostScorer, *candidates: Candidate) -> list[float]:
@@ -59,33 +56,15 @@ def test_cost_of_an_idle_fleet_is_the_own_time(candidate: Candidate, ms: float) 
     assert costs(make(), candidate) == [pytest.approx(ms)]
 
 
-@pytest.mark.parametrize(
-    ("candidate", "ms"),
-    [
-        pytest.param(endpoint(of=load(running=4, kv=0.5)), 0, id="room_for_more"),
-        pytest.param(endpoint(of=load(running=4, kv=1.0)), 250, id="full"),
-        pytest.param(endpoint(of=load(running=4, waiting=2, kv=1.0)), 750, id="others_wait"),
-        pytest.param(endpoint(of=load(running=4, kv=1.0), in_flight=(6, 0)), 750, id="others_were_sent"),
-        pytest.param(endpoint(of=load(kv=1.0)), 0, id="nobody_will_give_up_blocks"),
-    ],
-)
-def test_missing_memory_costs_a_part_of_the_time_that_requests_hold_theirs(
-    candidate: Candidate, ms: float
-) -> None:
-    # four running requests and two picks per second: they stay for two seconds
-    (cost,) = costs(make(picks=2), candidate)
-
-    assert cost == pytest.approx(10 + 160 + ms)
+@pytest.mark.parametrize(("kv", "ms"), [(0.0, 0), (0.25, 100), (1.0, 400)])
+def test_blocks_cost_more_the_fuller_the_endpoint(kv: float, ms: float) -> None:
+    assert costs(make(), endpoint(of=load(kv=kv))) == [pytest.approx(10 + 160 + ms)]
 
 
-def test_pause_between_picks_counts_for_ten_seconds() -> None:
-    scorer = make(picks=1)
-    pick(scorer, endpoint(), now=1e6)
+def test_equal_endpoints_are_filled_evenly() -> None:
+    fuller, emptier = costs(make(picks=1), endpoint("a", of=load(kv=0.6)), endpoint("b", of=load(kv=0.4)))
 
-    (cost,) = costs(scorer, endpoint(of=load(running=4, kv=1.0)))
-
-    # 40 seconds, of which half for a quarter of the memory
-    assert cost == pytest.approx(10 + 160 + 5000)
+    assert emptier < fuller
 
 
 def test_work_costs_more_the_more_requests_wait() -> None:
@@ -123,14 +102,10 @@ def test_price_factor_0_is_the_own_time() -> None:
 def test_price_follows_the_work_of_requests() -> None:
     scorer = make(picks=1)
     before = costs(scorer, endpoint(in_flight=(2, 640)))[0]
-    for number in range(500):
-        pick(scorer, endpoint(prefix=held(gpu=5)), now=float(number))
+    for _ in range(500):
+        pick(scorer, endpoint(prefix=held(gpu=5)))
 
     assert costs(scorer, endpoint(in_flight=(2, 640)))[0] == pytest.approx(before + 4 * 160, rel=0.01)
-
-
-def test_unknown_load_costs_no_memory() -> None:
-    assert missing_memory(Candidates.of([endpoint(), endpoint(in_flight=(3, 0))])).tolist() == [0.0, 0.0]
 
 
 def test_unknown_tier_is_refused() -> None:
