@@ -15,9 +15,8 @@ from ..core.model import RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
-from .groups import FitReport
+from .cost import LatencyCostScorer
 from .params import LatencyCostParams
-from .ttft import TtftCosts
 
 LEAST_TOKENS = 64.0
 """Least typical work of a request in tokens: below, a queue is counted as shorter than it is, so that prices stay finite."""
@@ -37,7 +36,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     """Milliseconds that blocks on a full endpoint cost others; on one that is half full they cost half as much."""
 
 
-class FleetCostScorer:
+class FleetCostScorer(LatencyCostScorer):
     """Score `1 / (1 + ms / scale_ms)`, where ms is what the choice costs all requests together.
 
     `ms = time to first token + price * work + residency_ms * utilization`. Work is the time to compute the uncached part of
@@ -55,7 +54,8 @@ class FleetCostScorer:
     type = "fleet-cost-scorer"
 
     def __init__(self, params: FleetCostParams, tiers: Sequence[str]) -> None:
-        self._params, self._costs = params, TtftCosts(params, tiers)
+        super().__init__(params, tiers)
+        self._params = params
         self._typical_tokens: float | None = None
         """Running mean of the uncached tokens of a request; None before the first pick."""
 
@@ -87,14 +87,6 @@ class FleetCostScorer:
         n_tokens = float(decision.best.uncached_tokens(request))
         before = self._typical_tokens
         self._typical_tokens = n_tokens if before is None else before + STEP * (n_tokens - before)
-
-    def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from an observed time; the expected waits are in the decision."""
-        self._costs.observe(decision, ttft_s=ttft_s)
-
-    def reports(self) -> list[FitReport]:
-        """Return the costs of each group seen so far, in order of appearance."""
-        return self._costs.reports()
 
 
 def register(registry: Registry) -> None:

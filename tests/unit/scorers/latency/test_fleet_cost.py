@@ -73,7 +73,7 @@ def test_work_costs_more_the_more_requests_wait() -> None:
     first, second = costs(make(picks=1), busy, idle)
 
     # 640 tokens ahead on two endpoints are two requests of 160 each
-    assert (first, second) == (pytest.approx(10 + 640 + 3 * 160), pytest.approx(10 + 3 * 160))
+    assert [first, second] == pytest.approx([10 + 640 + 3 * 160, 10 + 3 * 160])
 
 
 def test_waits_for_the_holder_instead_of_computing_again_when_all_are_busy() -> None:
@@ -141,3 +141,12 @@ def test_more_cached_is_never_dearer(ahead: int, gpu: int, picks: int) -> None:
 
     assert more < less
     assert math.isfinite(less)
+
+
+def test_costs_are_learned_and_reported_as_those_of_latency_cost_scorer() -> None:
+    scorer = make(params=FleetCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0))
+
+    scorer.answered(routed_to(endpoint(), n_tokens=160), ttft_s=0.2)
+
+    (report,) = scorer.reports()
+    assert report.n_observations == 1.0
