@@ -78,7 +78,7 @@ class FleetCostScorer(LatencyCostScorer):
         """Return the price of a millisecond of work, in milliseconds of waiting of others."""
         if self._typical_tokens is None:
             return 0.0
-        n_tokens = float(np.add.reduce(candidates.in_flight_tokens)) / len(candidates)
+        n_tokens = float(np.add.reduce(candidates.in_flight_tokens)) / max(1, len(candidates))
         n_waiting = n_tokens / max(self._typical_tokens, LEAST_TOKENS)
         return min(self._params.price_factor * n_waiting, self._params.max_price)
 

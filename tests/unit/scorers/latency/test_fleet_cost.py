@@ -150,3 +150,7 @@ def test_costs_are_learned_and_reported_as_those_of_latency_cost_scorer() -> Non
 
     (report,) = scorer.reports()
     assert report.n_observations == 1.0
+
+
+def test_no_candidates_have_no_costs() -> None:
+    assert costs(make(picks=1)) == []
