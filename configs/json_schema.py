@@ -39,10 +39,13 @@ def definitions(types: Iterable[type[msgspec.Struct]]) -> dict[str, Schema]:
 
 
 def field_texts(cls: type[msgspec.Struct]) -> dict[str, str]:
-    """Return field -> the docstring below it in the source, for the fields that the struct itself defines."""
+    """Return field -> the docstring below it in the source, those of the structs it is derived from included."""
+    bases = [
+        each for each in cls.__bases__ if issubclass(each, msgspec.Struct) and each is not msgspec.Struct
+    ]
+    texts = {name: text for each in bases for name, text in field_texts(each).items()}
     (node,) = ast.parse(textwrap.dedent(source.getsource(cls))).body
     assert isinstance(node, ast.ClassDef)  # noqa: S101 - the source of a class
-    texts: dict[str, str] = {}
     for field, below in zip(node.body, node.body[1:], strict=False):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

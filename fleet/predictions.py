@@ -16,13 +16,17 @@ from ..scorers.core.candidates import Directory
 from ..scorers.core.model import Candidate
 from .families import counter, gauge
 
+MAX_WAIT_S = 60.0
+"""Longest wait in an engine's queue for which a prompt counts as predicted; few responses begin later. Without it a
+conversation whose last prompt still waits looks homeless, and is computed on one more endpoint just when all are busy."""
+
 
 class Predictions:
     """Predicted prefixes of the fleet, added to what the index knows from events.
 
     Args:
         atlas: the index.
-        ttl_s: lifetime of a prediction that no event confirms; None switches predictions off.
+        ttl_s: lifetime of a prediction that no event confirms, from the begin of the response; None switches predictions off.
     """
 
     def __init__(self, atlas: Atlas, *, ttl_s: float | None) -> None:
@@ -71,7 +75,7 @@ class Predictions:
         size, lookahead = match.block_size, ledger.lookahead
         keys = prefix.keys(size, lookahead)
         return self._predicted.add(
-            picked.name, keys, block_size=size, now=now, ttl_s=self.ttl_s, lookahead=lookahead
+            picked.name, keys, block_size=size, now=now, ttl_s=self.ttl_s, lookahead=lookahead, wait_s=MAX_WAIT_S
         )
 
     def confirm(self, endpoint: str, ledger: RankLedger) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,6 +79,9 @@ class Prediction:
         last_key: key of the prompt's last full block.
         expires_at: monotonic seconds from which it does not count.
         node: end of its path; None once it was dropped.
+        ttl_s: its lifetime.
+        waits_until: monotonic seconds until which it is renewed instead of expiring, because its request may wait in the
+            engine's queue; `begun` ends that.
     """
 
     endpoint: str
@@ -86,6 +90,12 @@ class Prediction:
     last_key: int
     expires_at: float
     node: _Node | None
+    ttl_s: float
+    waits_until: float
+
+    def begun(self) -> None:
+        """Note that the response began: the blocks are computed, so their events must come within the lifetime."""
+        self.waits_until = -math.inf
 
 
 @dataclass(slots=True)
@@ -94,7 +104,7 @@ class PredictionCounters:
 
     Attributes:
         confirmed: events showed the same blocks.
-        expired: no events came in time.
+        expired: no events came in time after the response began, or within the longest wait.
         withdrawn: the request failed before the endpoint computed anything.
         forgotten: the endpoint was removed, started a new life, or has another block size.
         displaced: there were too many.
@@ -143,6 +153,7 @@ class PredictedPrefixes:
         now: float,
         ttl_s: float,
         lookahead: int = 0,
+        wait_s: float = 0.0,
     ) -> Prediction:
         """Add the prediction of a prompt that was sent to the endpoint.
 
@@ -153,17 +164,18 @@ class PredictedPrefixes:
             now: monotonic seconds, never less than before.
             ttl_s: time until it expires.
             lookahead: tokens after a block that belong to its key.
+            wait_s: time within which it is renewed instead, unless `Prediction.begun` was called.
         Cost: O(log n), plus a copy of the keys that no other prediction has, plus O(branches on the path).
         """
         self.expire(now=now)
         root = self._roots.setdefault((block_size, lookahead), _Node(0, array("Q"), None))
         node = self._end_of_path(root, keys)
-        entry = Prediction(endpoint, block_size, lookahead, keys[-1], now + ttl_s, node)
+        entry = Prediction(endpoint, block_size, lookahead, keys[-1], now + ttl_s, node, ttl_s, now + wait_s)
         above: _Node | None = node
         while above is not None:
             above.counts[endpoint] = above.counts.get(endpoint, 0) + 1
             above = above.parent
-        heapq.heappush(self._by_expiry, (entry.expires_at, next(self._numbers), entry))
+        self._push(entry)
         self._by_endpoint.setdefault(endpoint, {})[entry] = None
         while self.n_keys > self._max_keys or len(self._by_expiry) > self._max_predictions:
             self.counters.displaced += self._drop_next()
@@ -217,7 +229,16 @@ class PredictedPrefixes:
     def expire(self, *, now: float) -> None:
         """Drop the predictions that have expired at `now`, in monotonic seconds."""
         while self._by_expiry and (self._by_expiry[0][0] <= now or self._by_expiry[0][2].node is None):
-            self.counters.expired += self._drop_next()
+            entry = self._by_expiry[0][2]
+            if entry.node is not None and entry.waits_until > now:
+                heapq.heappop(self._by_expiry)
+                entry.expires_at = now + entry.ttl_s
+                self._push(entry)
+            else:
+                self.counters.expired += self._drop_next()
+
+    def _push(self, entry: Prediction) -> None:
+        heapq.heappush(self._by_expiry, (entry.expires_at, next(self._numbers), entry))
 
     def _drop_next(self) -> bool:
         """Drop the prediction that would expire next; return whether it still counted."""

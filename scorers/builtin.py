@@ -44,7 +44,7 @@ from .filters import endpoint_attribute as attribute_filter
 from .filters import session_affinity as session_filter
 from .filters import topology_affinity as topology_filter
 from .handlers import data_parallel, disagg, header_profile, pd, single
-from .latency import attainment, cost, headroom, predictor
+from .latency import attainment, cost, fleet_cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
 from .screeners import rollout
@@ -64,6 +64,7 @@ def builtin_registry() -> Registry:
         precise_prefix_cache,
         tiered_prefix_cache,
         cost,
+        fleet_cost,
         lmetric,
         headroom,
         attainment,

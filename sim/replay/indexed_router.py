@@ -14,6 +14,7 @@ from ...indexer.atlas import Atlas
 from ...indexer.factory import IndexCore
 from ...indexer.holders import FASTEST
 from ...indexer.match import PrefixMatch
+from ...indexer.predicted import Prediction
 from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
@@ -61,7 +62,7 @@ class IndexedRouter:
         predicted = plan.config.predictions
         self._predictions = Predictions(self.atlas, ttl_s=predicted.ttl if predicted.enabled else None)
         self.in_flight = InFlight()
-        self._open: dict[int, tuple[Decision, Booking]] = {}
+        self._open: dict[int, tuple[Decision, Booking, Prediction | None]] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
         self._directory = Directory(fleet.names, fleet.names, fleet.labels)
         self._encode = msgspec.msgpack.Encoder().encode
@@ -80,21 +81,24 @@ class IndexedRouter:
             decision = msgspec.structs.replace(decision, origin=origin)
         picked = decision.picked[0]
         self.atlas.routed(picked, prefix, decision.best.prefix)
-        self._predictions.routed(decision.best, prefix, now=request.now)
+        prediction = self._predictions.routed(decision.best, prefix, now=request.now)
         self._profile.picked(view, decision)
         tokens = decision.best.uncached_tokens(view)
-        self._open[request.number] = decision, self.in_flight.book(picked, tokens=tokens, now=request.now)
+        booking = self.in_flight.book(picked, tokens=tokens, now=request.now)
+        self._open[request.number] = decision, booking, prediction
         return picked
 
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""
-        decision, booking = self._open[number]
+        decision, booking, prediction = self._open[number]
         booking.begun()
+        if prediction is not None:
+            prediction.begun()
         self._profile.answered(decision, ttft_s=now - booking.at)
 
     def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
         """See `Router.ended`."""
-        decision, booking = self._open.pop(number)
+        decision, booking, _ = self._open.pop(number)
         booking.ended()
         self._profile.ended(decision, tpot_s=tpot_s, n_output=n_output)
 

@@ -163,6 +163,14 @@ def _objectives(fleet: FleetSpec, rng: Random) -> Router:
     return IndexedRouter(config, fleet, core=index_core(), rng=rng, profile=profile)
 
 
+def _latency(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(_config(_event_tiers(fleet), "fleet-cost-scorer"), fleet, rng)
+
+
+def _latency_approximate(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(_config(_learned_tiers(fleet), "fleet-cost-scorer"), fleet, rng)
+
+
 POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "round-robin": lambda _fleet, _rng: RoundRobin(),
     "random": lambda _fleet, rng: RandomChoice(rng),
@@ -175,5 +183,7 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "dynamo": _dynamo,
     "latency-cost": _latency_cost,
     "slo": _objectives,
+    "latency": _latency,
+    "latency-approximate": _latency_approximate,
 }
 """docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""

@@ -65,6 +65,7 @@ PARAMETERS: dict[str, list[dict[str, object]]] = {
         for on_missing in ("Pass", "Fail")
     ],
     "latency-cost-scorer": [{}, {"groupLabel": "zone", "scaleMs": 10}],
+    "fleet-cost-scorer": [{}, {"groupLabel": "zone", "scaleMs": 10, "priceFactor": 3}],
     "utilization-filter": [
         {
             "conditions": [

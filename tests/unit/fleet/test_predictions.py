@@ -11,6 +11,7 @@ from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event
 from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.predictions import MAX_WAIT_S
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.settings import fleet_settings
 from kvatlas.indexer.factory import index_core
@@ -116,8 +117,13 @@ def new_life(fleet: Fleet, _: Prediction) -> None:
     endpoint.ranks[0].reset("test")
 
 
-def housekeeping(fleet: Fleet, _: Prediction) -> None:
+def housekeeping(fleet: Fleet, entry: Prediction) -> None:
+    entry.begun()
     fleet.tick(now=TTL_S)
+
+
+def begun(_fleet: Fleet, entry: Prediction) -> None:
+    entry.begun()
 
 
 def nothing(_fleet: Fleet, _: Prediction) -> None:
@@ -130,7 +136,8 @@ def nothing(_fleet: Fleet, _: Prediction) -> None:
         pytest.param(failed, 1.0, id="failed"),
         pytest.param(new_life, 1.0, id="new_life"),
         pytest.param(housekeeping, 1.0, id="expired_in_housekeeping"),
-        pytest.param(nothing, TTL_S, id="expired"),
+        pytest.param(begun, TTL_S, id="expired"),
+        pytest.param(nothing, MAX_WAIT_S + TTL_S, id="never_begun"),
     ],
 )
 def test_prediction_ends(fleet: Fleet, end: Ending, now: float) -> None:
@@ -141,6 +148,16 @@ def test_prediction_ends(fleet: Fleet, end: Ending, now: float) -> None:
     tell(fleet, "a", stored([99] * BLOCK))
 
     assert blocks(fleet, SENT, now=now) == (0, 0)
+
+
+def test_prediction_counts_while_the_request_waits_in_the_engine(fleet: Fleet) -> None:
+    entry = send(fleet, SENT)
+    assert entry is not None
+    assert blocks(fleet, SENT, now=10 * TTL_S) == (10, 10)
+
+    entry.begun()
+
+    assert blocks(fleet, SENT, now=11 * TTL_S) == (0, 0)
 
 
 async def test_endpoint_added_again_starts_without_predictions(fleet: Fleet) -> None:

@@ -145,6 +145,25 @@ def test_expired_predictions_do_not_match_before_anything_else_is_done() -> None
     assert (before, after, len(predicted)) == ({"x": 4}, {}, 0)
 
 
+def test_prediction_outlives_its_lifetime_while_the_request_waits() -> None:
+    predicted = PredictedPrefixes()
+    keys = keys_of("abab", 1)
+    entry = predicted.add("x", keys, block_size=1, now=0.0, ttl_s=2.0, wait_s=60.0)
+    assert predicted.match(keys, block_size=1, now=30.0) == {"x": 4}
+    entry.begun()
+    assert predicted.match(keys, block_size=1, now=31.9) == {"x": 4}
+    assert predicted.match(keys, block_size=1, now=32.0) == {}
+    assert predicted.counters.expired == 1
+
+
+def test_prediction_expires_when_the_longest_wait_is_over() -> None:
+    predicted = PredictedPrefixes()
+    keys = keys_of("abab", 1)
+    predicted.add("x", keys, block_size=1, now=0.0, ttl_s=2.0, wait_s=60.0)
+    assert predicted.match(keys, block_size=1, now=59.0) == {"x": 4}
+    assert predicted.match(keys, block_size=1, now=61.0) == {}
+
+
 def test_prompt_longer_than_all_bounds_predicts_nothing() -> None:
     predicted = PredictedPrefixes(max_keys=3)
 

@@ -1,0 +1,156 @@
+"""`fleet-cost-scorer`: what a choice costs the request itself, and those that wait behind it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.params import BuildContext
+from kvatlas.scorers.errors import ParametersError
+from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
+from support.built import built
+from support.candidates import TIERS, endpoint, held, load
+from support.rating import rated, routed_to
+
+REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
+PARAMS = FleetCostParams(
+    overhead_ms=10.0,
+    prefill_tokens_per_second=1000.0,
+    load_tokens_per_second={"cpu": 10_000.0, "storage": 2_000.0},
+    residency_ms=400.0,
+    scale_ms=100.0,
+    fit=False,
+)
+
+
+def make(*, picks: int = 0, params: FleetCostParams = PARAMS) -> FleetCostScorer:
+    """Return a scorer that saw requests of 160 uncached tokens each."""
+    scorer = FleetCostScorer(params, TIERS)
+    for _ in range(picks):
+        pick(scorer, endpoint())
+    return scorer
+
+
+def pick(scorer: FleetCostScorer, picked: Candidate) -> None:
+    scorer.picked(REQUEST, routed_to(picked, n_tokens=REQUEST.n_tokens))
+
+
+def costs(scorer: FleetCostScorer, *candidates: Candidate) -> list[float]:
+    return [each.raw or 0.0 for each in rated(scorer, REQUEST, candidates)]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "ms"),
+    [
+        pytest.param(endpoint(), 10 + 160, id="cold"),
+        pytest.param(endpoint(prefix=held(gpu=10)), 10, id="on_gpu"),
+        pytest.param(endpoint(prefix=held(cpu=10)), 10 + 16, id="in_cpu_memory"),
+    ],
+)
+def test_cost_of_an_idle_fleet_is_the_own_time(candidate: Candidate, ms: float) -> None:
+    assert costs(make(), candidate) == [pytest.approx(ms)]
+
+
+@pytest.mark.parametrize(("kv", "ms"), [(0.0, 0), (0.25, 100), (1.0, 400)])
+def test_blocks_cost_more_the_fuller_the_endpoint(kv: float, ms: float) -> None:
+    assert costs(make(), endpoint(of=load(kv=kv))) == [pytest.approx(10 + 160 + ms)]
+
+
+def test_equal_endpoints_are_filled_evenly() -> None:
+    fuller, emptier = costs(make(picks=1), endpoint("a", of=load(kv=0.6)), endpoint("b", of=load(kv=0.4)))
+
+    assert emptier < fuller
+
+
+def test_work_costs_more_the_more_requests_wait() -> None:
+    busy, idle = endpoint("busy", in_flight=(2, 640)), endpoint("idle")
+
+    first, second = costs(make(picks=1), busy, idle)
+
+    # 640 tokens ahead on two endpoints are two requests of 160 each
+    assert [first, second] == pytest.approx([10 + 640 + 3 * 160, 10 + 3 * 160])
+
+
+def test_waits_for_the_holder_instead_of_computing_again_when_all_are_busy() -> None:
+    holder = endpoint("holder", prefix=held(gpu=10), in_flight=(5, 600))
+    others = [endpoint(f"e{n}", in_flight=(4, 400)) for n in range(3)]
+    alone, together = make(), make(picks=1)
+
+    assert min(costs(alone, holder, *others)) < costs(alone, holder, *others)[0]
+    assert min(costs(together, holder, *others)) == costs(together, holder, *others)[0]
+
+
+def test_price_is_limited() -> None:
+    busy = endpoint(in_flight=(2, 10**9))
+
+    (cost,) = costs(make(picks=1), busy)
+
+    assert cost == pytest.approx(10 + 10**9 + 31 * 160)
+
+
+def test_price_factor_0_is_the_own_time() -> None:
+    params = FleetCostParams(prefill_tokens_per_second=1000.0, overhead_ms=10.0, price_factor=0.0)
+
+    assert costs(make(picks=1, params=params), endpoint(in_flight=(1, 320))) == [pytest.approx(490)]
+
+
+def test_price_follows_the_work_of_requests() -> None:
+    scorer = make(picks=1)
+    before = costs(scorer, endpoint(in_flight=(2, 640)))[0]
+    for _ in range(500):
+        pick(scorer, endpoint(prefix=held(gpu=5)))
+
+    assert costs(scorer, endpoint(in_flight=(2, 640)))[0] == pytest.approx(before + 4 * 160, rel=0.01)
+
+
+def test_unknown_tier_is_refused() -> None:
+    with pytest.raises(ParametersError, match="found 'disk', expected a configured tier"):
+        built(
+            builtin_registry().scorers,
+            "fleet-cost-scorer",
+            {"loadTokensPerSecond": {"disk": 5}},
+            BuildContext(tiers=TIERS),
+        )
+
+
+TOKENS = st.integers(0, 10**7)
+BLOCKS = st.integers(0, 10)
+BEFORE = st.integers(0, 3)
+
+
+@given(TOKENS, st.integers(1, 10**6), BLOCKS, BEFORE)
+def test_more_ahead_is_never_cheaper(ahead: int, more: int, gpu: int, picks: int) -> None:
+    fewer, other = endpoint("a", in_flight=(1, ahead), prefix=held(gpu=gpu)), endpoint("b")
+    longer = endpoint("a", in_flight=(1, ahead + more), prefix=held(gpu=gpu))
+    scorer = make(picks=picks)
+
+    assert costs(scorer, longer, other)[0] > costs(scorer, fewer, other)[0]
+
+
+@given(TOKENS, st.integers(0, 9), BEFORE)
+def test_more_cached_is_never_dearer(ahead: int, gpu: int, picks: int) -> None:
+    scorer = make(picks=picks)
+    found = [endpoint(f"e{n}", prefix=held(gpu=n), in_flight=(1, ahead)) for n in (gpu, gpu + 1)]
+
+    less, more = costs(scorer, *found)
+
+    assert more < less
+    assert math.isfinite(less)
+
+
+def test_costs_are_learned_and_reported_as_those_of_latency_cost_scorer() -> None:
+    scorer = make(params=FleetCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0))
+
+    scorer.answered(routed_to(endpoint(), n_tokens=160), ttft_s=0.2)
+
+    (report,) = scorer.reports()
+    assert report.n_observations == 1.0
+
+
+def test_no_candidates_have_no_costs() -> None:
+    assert costs(make(picks=1)) == []
