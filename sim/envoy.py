@@ -185,7 +185,8 @@ class EnvoyProcess:
             aiohttp.ClientSession() as session,
             session.get(f"{self._admin_url}/{path}", params=parameters) as answer,
         ):
-            return await answer.json()
+            found: EnvoyConfig = await answer.json()
+        return found
 
     async def _launch(self, folder: Path) -> None:
         config_file = folder / "envoy.yaml"
