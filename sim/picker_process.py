@@ -16,7 +16,7 @@ from typing import Any, Self
 import yaml
 
 from .envoy import Address
-from .errors import DemoError
+from .errors import CompareError, DemoError
 from .held_port import HeldPort
 
 HOST = "127.0.0.1"
@@ -132,14 +132,14 @@ def picker_arguments(command: str) -> list[str]:
     """Split a command line.
 
     Raises:
-        DemoError: it is empty, has an open quote, or no `{port}`.
+        CompareError: it is empty, has an open quote, or no `{port}`.
     """
     try:
         arguments = shlex.split(command)
     except ValueError as error:
-        raise DemoError(f"--picker: {command!r} cannot be split: {error}") from error
+        raise CompareError(f"--picker: {command!r} cannot be split: {error}") from error
     if not any("{port}" in argument for argument in arguments):
-        raise DemoError(
+        raise CompareError(
             f"--picker: {command!r} has no {{port}}, the place for the port of its ext-proc service; "
             f"all places: {' '.join(PLACEHOLDERS)}"
         )
@@ -150,11 +150,11 @@ def check_executable(command: str) -> None:
     """Check that the program of a command line can be run.
 
     Raises:
-        DemoError: it cannot, or see `picker_arguments`.
+        CompareError: it cannot, or see `picker_arguments`.
     """
     program = picker_arguments(command)[0]
     if shutil.which(program) is None:
-        raise DemoError(f"--picker: {program!r} is no program that can be run; give its path")
+        raise CompareError(f"--picker: {program!r} is no program that can be run; give its path")
 
 
 def with_file_discovery(config: str, endpoints: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import DemoError
+from ..errors import CompareError, DemoError
 from .figures import Row
 
 try:
@@ -16,7 +16,7 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 except ImportError as error:
-    raise DemoError("--plot needs matplotlib: pip install 'kvatlas[plots]'") from error
+    raise CompareError("--plot needs matplotlib: pip install 'kvatlas[plots]'") from error
 
 _TIMES = (("ttft_mean", "mean"), ("ttft_p99", "p99"))
 

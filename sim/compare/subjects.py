@@ -11,7 +11,7 @@ from typing import Any
 from ...configs.plain import plain
 from ...configs.schema import KVAtlasConfig
 from ...routing.plan.load import load_scheduled
-from ..errors import DemoError
+from ..errors import CompareError
 from ..picker_process import picker_arguments
 from ..stack import Site, Stack, round_robin, with_kvatlas, with_picker
 
@@ -64,19 +64,19 @@ def subjects_of(names: Sequence[str], *, command: str = "") -> list[Subject]:
 
     Raises:
         ConfigError: a file cannot be used.
-        DemoError: the command has no place for a port, no file to run with, or two subjects have one name.
+        CompareError: the command has no place for a port, no file to run with, or two subjects have one name.
     """
     if command:
         picker_arguments(command)
     found = [subject for name in names for subject in _subjects(name, command)]
     if command and not any(subject.command for subject in found):
-        raise DemoError(
+        raise CompareError(
             "--picker: no EndpointPickerConfig is compared, which the other picker could run with"
         )
     known = [subject.name for subject in found]
     for name in known:
         if known.count(name) > 1:
-            raise DemoError(f"found {name!r} twice; rename one of the files")
+            raise CompareError(f"found {name!r} twice; rename one of the files")
     return found
 
 
@@ -86,7 +86,7 @@ def _subjects(name: str, command: str) -> Iterator[Subject]:
         return
     file = Path(name)
     if not file.exists():
-        raise DemoError(f"found {name!r}, want a configuration file, or one of {', '.join(NAMED)}")
+        raise CompareError(f"found {name!r}, want a configuration file, or one of {', '.join(NAMED)}")
     loaded = load_scheduled(file)
     if not loaded.is_reference:
         yield Subject(file.stem, _deciding(loaded.config))

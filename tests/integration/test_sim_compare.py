@@ -23,12 +23,12 @@ import sys
 from rich.console import Console
 from kvatlas.sim.compare.command import CompareOptions, run_compare
 from kvatlas.sim.compare.load import ChatLoad
-from kvatlas.sim.errors import DemoError
+from kvatlas.sim.errors import SimError
 load = ChatLoad(rate=1, seconds=1, turns=2, groups=2, system_words=100, user_words=20, reply_tokens=4, think_s=0.1)
 options = CompareOptions(names={names}, picker={picker!r}, servers=2, rates=(4.0,), seconds={seconds}, as_json=True)
 try:
     sys.exit(run_compare(Console(width=100), options, load=load))
-except DemoError as error:
+except SimError as error:
     sys.exit(f"demo: {{error}}")
 """
 REFERENCE = """

@@ -108,7 +108,7 @@ def test_what_weakens_the_figures_is_said() -> None:
     text = " ".join(shown(rows, time_scale=2.0).split())
 
     assert "a simulated second took 2 real ones" in text
-    assert "the simulated servers were up to 100 ms late" in text
+    assert "the simulated servers were late (p99, worst run): theirs by 100 ms." in text
     assert "theirs: 7 requests went round robin" in text
 
 

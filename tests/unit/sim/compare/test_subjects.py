@@ -9,7 +9,7 @@ import yaml
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.sim.compare.subjects import subjects_of
-from kvatlas.sim.errors import DemoError
+from kvatlas.sim.errors import CompareError
 from kvatlas.sim.picker_process import picker_arguments, with_file_discovery
 
 OWN = """
@@ -71,7 +71,7 @@ def test_own_file_gives_what_decides_and_not_its_servers(files: dict[str, str]) 
     ],
 )  # fmt: skip
 def test_impossible_comparison_is_refused(names: list[str], command: str, problem: str) -> None:
-    with pytest.raises(DemoError, match=problem):
+    with pytest.raises(CompareError, match=problem):
         subjects_of(names, command=command)
 
 
