@@ -163,7 +163,7 @@ def with_file_discovery(config: str, endpoints: Path) -> str:
     name = "file-discovery"
     others = [each for each in document.get("plugins") or () if each.get("type") != name]
     plugin = {"type": name, "parameters": {"path": str(endpoints), "watchFile": False}}
-    layer = (document.get("dataLayer") or {}) | {"discovery": {"pluginRef": name}}
+    layer: dict[str, Any] = {**(document.get("dataLayer") or {}), "discovery": {"pluginRef": name}}
     return yaml.safe_dump(
         document | {"plugins": [*others, plugin], "dataLayer": layer}, sort_keys=False, allow_unicode=True
     )

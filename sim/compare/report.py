@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from rich.console import Console
@@ -94,10 +94,10 @@ def remarks(rows: Sequence[Row], *, time_scale: float) -> Iterator[str]:
             yield f"{row.policy}: {count} requests went round robin, since the picker did not answer"
 
 
-def to_json(rows: Sequence[Row], *, settings: dict[str, object], time_scale: float) -> bytes:
+def to_json(rows: Sequence[Row], *, settings: Mapping[str, object], time_scale: float) -> bytes:
     """Return settings, all runs of all rows, and remarks."""
     document = {
-        "settings": settings,
+        "settings": dict(settings),
         "rows": [
             msgspec.to_builtins(row) | {"mean": {key: row.mean(name) for key, name in _MEANS.items()}}
             for row in rows

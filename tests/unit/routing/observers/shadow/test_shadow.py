@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,7 +52,7 @@ FLEET = [
 ]
 
 
-def make_shadow(file: Path, config: KVAtlasConfig | None = None, **options: float) -> Shadow:
+def make_shadow(file: Path, config: KVAtlasConfig | None = None, **options: Any) -> Shadow:
     return Shadow(
         ShadowConfig(file=str(file), **options),
         config or make_config(),
