@@ -180,5 +180,5 @@ def _show(console: Console, options: CompareOptions, rows: Sequence[Row], load: 
     if options.plot is not None:
         from .plot import write_plot  # noqa: PLC0415 - matplotlib, which an installation may lack
 
-        title = f"{options.servers} servers, {load.turns} turns a chat, chats of {options.seconds:g} s"
+        title = f"{options.servers} servers, {load.turns} turns a chat, chats begin for {options.seconds:g} s"
         write_plot(options.plot, rows, title=title)

@@ -35,6 +35,7 @@ def write_plot(file: Path, rows: Sequence[Row], *, title: str) -> None:
     else:
         for axes, (name, label) in zip((left, right), _TIMES, strict=True):
             _curves(axes, rows, name, f"{label} time to first token, s")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.suptitle(title)
     try:
         with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal figures give equal files
@@ -68,7 +69,6 @@ def _curves(axes: Axes, rows: Sequence[Row], name: str, label: str) -> None:
     axes.set_xlabel("chats a second")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small")
 
 
 def _ranges(rows: Sequence[Row], name: str) -> list[list[float]]:

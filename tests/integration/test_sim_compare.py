@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kvatlas.sim.picker_process import PickerProcess
 from support.processes import alive, children
 from support.waiting import until
 
@@ -116,3 +117,16 @@ async def test_picker_that_does_not_start_is_an_error(reference: str, picker: st
 
     assert process.returncode == 1
     assert problem in errors.decode()
+
+
+async def test_all_processes_of_another_picker_end_with_it(tmp_path: Path, reference: str) -> None:
+    command = (
+        f"/bin/sh -c 'sleep 1000 & echo $! > {tmp_path}/pid; exec {sys.executable} -m http.server {{port}}'"
+    )
+    picker = PickerProcess(command, config=Path(reference), servers=[("127.0.0.1", 1)], folder=tmp_path)
+    async with picker:
+        started = int((tmp_path / "pid").read_text())
+        assert alive([started]) == [started]
+        picker.check()
+
+    await until(lambda: not alive([started]), what="the end of its child")
