@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from kvatlas.configs.errors import ConfigError
+from kvatlas.sim.compare.command import CompareOptions, run_compare
 from kvatlas.sim.compare.subjects import subjects_of
 from kvatlas.sim.errors import CompareError
 from kvatlas.sim.picker_process import picker_arguments, with_file_discovery
@@ -90,3 +92,10 @@ def test_configuration_of_another_picker_finds_the_simulated_servers() -> None:
     assert [plugin["type"] for plugin in found["plugins"]] == ["queue-scorer", "file-discovery"]
     assert found["plugins"][1]["parameters"] == {"path": "/x/endpoints.yaml", "watchFile": False}
     assert found["dataLayer"] == {"discovery": {"pluginRef": "file-discovery"}}
+
+
+def test_picture_without_a_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    options = CompareOptions(names=["latency"], plot=tmp_path / "none" / "x.svg")
+
+    with pytest.raises(CompareError, match=r"--plot: .* there is no folder"):
+        run_compare(Console(), options)
