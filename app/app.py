@@ -306,6 +306,7 @@ class App:
         """See `live.Switch`."""
         self._configured.bring_to(plan.config)
         self._picker.use(_policy(plan, generation, self._cluster.priorities))
+        self._observers.use(plan.config)
         self._cluster.configure(plan.config.events, plan.config.metrics_scrape)
 
     async def _settle(self) -> None:

@@ -28,6 +28,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("tiers", ENTRY, "lruCapacityPerServer"),
     ("approximate",),
     ("admission",),
+    ("policy",),
     ("weights",),
     ("disaggregation",),
     ("plugins",),
@@ -37,6 +38,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("scoring",),
     ("predictions",),
     ("audit",),
+    ("shadow",),
 )
 """Keys that change without restart, including all keys below them; any other change needs a restart."""
 

@@ -13,11 +13,13 @@ from msgspec.structs import replace as replace_fields
 from .checks import check_config
 from .decode import decode
 from .describe import found
-from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
+from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config
+from .endpoint_picker import notes as reference_notes
 from .errors import ConfigError, Problem
 from .estimate import EstimateConfig
 from .nulls import without_nulls
 from .paths import with_absolute_paths
+from .policies import policy_problems
 from .reading import GivenText, read_document
 from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig, TokenizationConfig
 from .scraping import MetricsScrapeConfig
@@ -90,13 +92,10 @@ def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Pro
     if isinstance(config, list):
         return config
     problems = check_config(config)
-    if "weights" in keys and config.plugins:
-        # the short form implies its own plugins
-        message = (
-            "found weights together with plugins; write the weights in schedulingProfiles, or remove plugins"
-        )
-        problems.append(Problem(message, ("weights",)))
-    return problems or LoadedConfig(config)
+    problems += policy_problems(config, keys)
+    has_idle_weights = "weights" in keys and config.policy != "weights"
+    notes = (f"weights: no effect with policy {config.policy!r}",) if has_idle_weights else ()
+    return problems or LoadedConfig(config, notes)
 
 
 def _keys(data: object) -> dict[object, object]:
@@ -109,8 +108,11 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
         return picker
     if problems := check_endpoint_picker(picker):
         return problems
-    config, remarks = kvatlas_config(picker), notes(picker)
+    config, remarks = kvatlas_config(picker), reference_notes(picker)
     if base is not None:
+        if base.policy != "weights":
+            message = f"found plugins together with policy {base.policy!r} of the other configuration file; remove one"
+            return [Problem(message, ("plugins",))]
         endpoints = config.endpoints
         if base.endpoints != EndpointsConfig():
             if endpoints.file:

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from .paths import PathText
-from .section import Section
+from .section import PolicyName, Section
 from .units import Duration
 
 
@@ -25,8 +25,10 @@ class CapacityCurveConfig(Section, frozen=True):
 class ShadowConfig(Section, frozen=True):
     """Second configuration whose profile also decides on routed requests, without effect on routing."""
 
+    policy: PolicyName | None = None
+    """Policy that decides; absent: the file."""
     file: PathText = ""
-    """File of the second configuration, watched for changes; only weights, plugins and profiles count; empty: none."""
+    """File of the second configuration, watched for changes; only policy, weights, plugins and profiles count; empty: none."""
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Share of the requests on which it decides, chosen at random."""
     max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.05

@@ -18,7 +18,7 @@ from .paths import PathText
 from .request_handler import RequestHandlerConfig
 from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
-from .section import BlockCount, ModelName, Port, Section, Weight
+from .section import BlockCount, ModelName, PolicyName, Port, Section, Weight
 from .tracing import TracingConfig
 from .units import Duration
 
@@ -335,12 +335,14 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Storage tiers, fastest first."""
     approximate: ApproximateConfig = ApproximateConfig()
     """Blocks of endpoints without events."""
+    policy: PolicyName = "weights"
+    """weights: endpoints are scored by `weights`; latency: the earliest expected first token wins."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     disaggregation: DisaggregationConfig = DisaggregationConfig()
     """Stages of requests on different servers, with `weights`."""
     plugins: tuple[PluginConfig, ...] = ()
-    """Plugins, instead of `weights`."""
+    """Plugins, instead of `policy` and `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
     """Scheduling profiles; absent: one with every filter, scorer and picker in `plugins`, with weight 1."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()

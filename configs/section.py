@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,4 +18,6 @@ MAX_NAME_CHARS = 512
 ModelName = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Weight = Annotated[float, Meta(ge=0)]
+PolicyName = Literal["weights", "latency"]
+"""Policies that need no plugins of their own."""
 BlockCount = Annotated[int, Meta(ge=1)]

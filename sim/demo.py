@@ -1,11 +1,10 @@
-"""The demo: one workload through Envoy and four simulated servers, first round robin, then with kvatlas."""
+"""The demo: one workload through Envoy and four simulated servers: round robin, and kvatlas with both policies."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,19 +15,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .demo_model import MODEL_NAME, write_demo_model
-from .envoy import EnvoyProcess, find_envoy, gateway_config, without_picker
+from .envoy import find_envoy
 from .errors import DemoError
-from .fleet import Fleet
 from .kvatlas_process import KVAtlasProcess
 from .model_text import TokenizerText
 from .server import ServerConfig
 from .service_times import ServiceTimes
+from .stack import Site, Stack, round_robin, with_kvatlas
+from .until_signal import until_signal
 from .workload import TierTokens, WorkloadResult, WorkloadSpec, read_tier_tokens, run_workload
-
-HOST = "127.0.0.1"
-ANY_PORT = (HOST, 0)
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as of shells."""
 
 N_SERVERS = 4
 
@@ -53,8 +48,9 @@ TIMES = ServiceTimes(prefill_s_per_token=0.0003, load_s_per_token=0.00002, step_
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One of the two runs."""
+    """One of the runs."""
 
+    name: str
     workload: WorkloadResult
     tiers: TierTokens
 
@@ -69,22 +65,12 @@ class Outcome:
         return self.tiers.cpu / max(1, self.workload.prompt_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stack:
-    """Addresses of one run; the REST address is empty without kvatlas."""
-
-    fleet: Fleet
-    envoy: EnvoyProcess
-    kvatlas: KVAtlasProcess | None = None
-    rest_url: str = ""
-
-
 def run_demo(
     console: Console, *, seed: int = 1, keep: bool = False, workload: WorkloadSpec = WORKLOAD
 ) -> int:
-    """Play the workload twice and compare.
+    """Play the workload three times and compare: round robin, kvatlas with its weights, and with `policy: latency`.
 
-    Both runs start with new servers, so both start with empty caches. Nothing is left running, whatever happens.
+    All runs start with new servers, so all start with empty caches. Nothing is left running, whatever happens.
     Must be called from the main thread, for its signals.
 
     Args:
@@ -93,80 +79,43 @@ def run_demo(
         keep: leave servers, kvatlas and Envoy running after the comparison, until Ctrl-C.
         workload: the workload; its seed is replaced by `seed`.
     Returns:
-        exit status: 0 if kvatlas had the better hit rate and no request failed, 1 if not or if a part did not
+        exit status: 0 if kvatlas had the better hit rate with both policies and no request failed, 1 if not or if a part did not
         start, 130 if interrupted before the comparison.
     """
     spec = replace(workload, seed=seed)
     try:
-        return asyncio.run(_until_signal(_demo(console, spec, keep=keep)))
+        return asyncio.run(until_signal(_demo(console, spec, keep=keep)))
     except DemoError as error:
         console.print(f"demo: {error}", style="red", markup=False, highlight=False)
         return 1
 
 
-async def _until_signal(demo: Coroutine[None, None, int]) -> int:
-    """Return the demo's status; the first signal cancels it, further ones do not disturb its cleanup."""
-    task = asyncio.create_task(demo)
-
-    def interrupt() -> None:
-        if not task.cancelling():
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, interrupt)
-    await asyncio.wait((task,))
-    return INTERRUPTED if task.cancelled() else task.result()
-
-
 async def _demo(console: Console, spec: WorkloadSpec, *, keep: bool) -> int:
     binary = find_envoy()
     with TemporaryDirectory(prefix="kvatlas-demo-") as name:
-        folder = Path(name)
-        write_demo_model(folder / "model")
-        text = TokenizerText(folder / "model")
-        columns = (
-            TextColumn("{task.description:<12}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
-            async with _round_robin(text, binary) as stack:
-                before = await _play(stack, spec, _bar(progress, "round robin", spec))
-        async with _with_kvatlas(text, binary, folder) as stack:
+        model = Path(name, "model")
+        write_demo_model(model)
+        site = Site(servers(), TokenizerText(model), model, binary, Path(name))
+        with _progress(console) as progress:
+            async with round_robin(site) as stack:
+                outcomes = [await _play("round robin", stack, spec, progress)]
+            async with with_kvatlas(site) as stack:
+                outcomes.append(await _play("kvatlas 2:2:1:1", stack, spec, progress))
+        async with with_kvatlas(site, {"policy": "latency"}) as stack:
             _print_addresses(console, stack)
-            with Progress(*columns, console=console) as progress:
-                after = await _play(stack, spec, _bar(progress, "kvatlas", spec))
-            _print_comparison(console, before, after)
+            with _progress(console) as progress:
+                outcomes.append(await _play("kvatlas latency", stack, spec, progress))
+            _print_comparison(console, outcomes)
             if keep:
                 console.print("Everything keeps running at the addresses above; Ctrl-C ends it.")
                 with suppress(asyncio.CancelledError):  # the expected end
                     await asyncio.Event().wait()
-    return 0 if _is_better(before, after) else 1
+    return 0 if _is_better(outcomes) else 1
 
 
-@asynccontextmanager
-async def _round_robin(text: TokenizerText, binary: Path) -> AsyncGenerator[_Stack]:
-    async with Fleet(servers(), text) as fleet:
-        config = gateway_config(
-            "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=ANY_PORT, servers=fleet.addresses
-        )
-        async with EnvoyProcess(without_picker(config), binary=binary) as envoy:
-            yield _Stack(fleet, envoy)
-
-
-@asynccontextmanager
-async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> AsyncGenerator[_Stack]:
-    file, listener = folder / "kvatlas.yaml", f"{HOST}:0"
-    async with Fleet(servers(), text) as fleet:
-        fleet.write_kvatlas_config(file, tokenizer=folder / "model", ext_proc=listener, rest=listener)
-        async with KVAtlasProcess(file, log=folder / "kvatlas.log") as kvatlas:
-            picker = kvatlas.addresses["extProc"]
-            config = gateway_config(
-                "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=picker, servers=fleet.addresses
-            )
-            async with EnvoyProcess(config, binary=binary) as envoy:
-                yield _Stack(fleet, envoy, kvatlas, kvatlas.rest_url)
+def _progress(console: Console) -> Progress:
+    description = TextColumn("{task.description:<15}")
+    return Progress(description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
 
 
 def servers() -> list[ServerConfig]:
@@ -184,50 +133,48 @@ def servers() -> list[ServerConfig]:
     ]
 
 
-async def _play(stack: _Stack, spec: WorkloadSpec, progress: Callable[[], None]) -> Outcome:
-    result = await run_workload(stack.envoy.gateway_url, MODEL_NAME, spec, progress=progress)
-    if stack.kvatlas is not None:
-        stack.kvatlas.check()
-    return Outcome(result, await read_tier_tokens(stack.fleet.metrics_urls))
+async def _play(name: str, stack: Stack, spec: WorkloadSpec, progress: Progress) -> Outcome:
+    advance: Callable[[], None] = partial(progress.advance, progress.add_task(name, total=spec.n_requests))
+    result = await run_workload(stack.envoy.gateway_url, MODEL_NAME, spec, progress=advance)
+    stack.check()
+    return Outcome(name, result, await read_tier_tokens(stack.fleet.metrics_urls))
 
 
-def _bar(progress: Progress, name: str, spec: WorkloadSpec) -> Callable[[], None]:
-    return partial(progress.advance, progress.add_task(name, total=spec.n_requests))
-
-
-def _print_addresses(console: Console, stack: _Stack) -> None:
+def _print_addresses(console: Console, stack: Stack) -> None:
+    rest_url = stack.picker.rest_url if isinstance(stack.picker, KVAtlasProcess) else ""
     rows = (
         ("gateway", f"{stack.envoy.gateway_url}/v1/chat/completions"),
-        ("dashboard", f"{stack.rest_url}/ui"),
-        ("REST API", f"{stack.rest_url}/docs"),
-        ("endpoints", f"{stack.rest_url}/v1/endpoints"),
-        ("metrics", f"{stack.rest_url}/metrics"),
+        ("dashboard", f"{rest_url}/ui"),
+        ("REST API", f"{rest_url}/docs"),
+        ("endpoints", f"{rest_url}/v1/endpoints"),
+        ("metrics", f"{rest_url}/metrics"),
         ("Envoy admin", stack.envoy.admin_url),
     )
     for name, url in rows:
         console.print(f"{name:<12} {url}", highlight=False)
 
 
-def _print_comparison(console: Console, before: Outcome, after: Outcome) -> None:
-    table = Table("", "round robin", "kvatlas")
+def _print_comparison(console: Console, outcomes: Sequence[Outcome]) -> None:
+    table = Table("", *(outcome.name for outcome in outcomes))
     for column in table.columns[1:]:
         column.justify = "right"
     for name, show in _ROWS:
-        table.add_row(name, show(before), show(after))
+        table.add_row(name, *map(show, outcomes))
     console.print(table)
-    for outcome in (before, after):
+    for outcome in outcomes:
         for error in outcome.workload.errors[:3]:
             console.print(f"failed: {error}", style="red", markup=False, highlight=False)
 
 
-def _is_better(before: Outcome, after: Outcome) -> bool:
-    failed = before.workload.errors or after.workload.errors
-    return not failed and after.workload.hit_rate > before.workload.hit_rate
+def _is_better(outcomes: Sequence[Outcome]) -> bool:
+    before, *after = (outcome.workload for outcome in outcomes)
+    failed = any(outcome.workload.errors for outcome in outcomes)
+    return not failed and all(each.hit_rate > before.hit_rate for each in after)
 
 
 def _requests_by_server(outcome: Outcome) -> str:
     counts = outcome.workload.requests_by_server
-    return " ".join(str(counts[name]) for name in sorted(counts))
+    return "/".join(str(counts[name]) for name in sorted(counts))
 
 
 _ROWS: tuple[tuple[str, Callable[[Outcome], str]], ...] = (

@@ -169,6 +169,25 @@ class EnvoyProcess:
     ) -> None:
         await self.stop()
 
+    async def is_picker_healthy(self) -> bool:
+        """Return whether the picker passes the gRPC health checks; without it requests go round robin."""
+        clusters = await self._admin("clusters", {"format": "json"})
+        hosts = _named(clusters["cluster_statuses"], "kvatlas")["host_statuses"]
+        return all(set(host["health_status"]) == {"eds_health_status"} for host in hosts)
+
+    async def n_without_picker(self) -> int:
+        """Count the requests that went round robin since the start because the picker failed."""
+        found = await self._admin("stats", {"format": "json", "filter": r"ext_proc\.failure_mode_allowed$"})
+        return sum(each.get("value", 0) for each in found["stats"])
+
+    async def _admin(self, path: str, parameters: dict[str, str]) -> EnvoyConfig:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self._admin_url}/{path}", params=parameters) as answer,
+        ):
+            found: EnvoyConfig = await answer.json()
+        return found
+
     async def _launch(self, folder: Path) -> None:
         config_file = folder / "envoy.yaml"
         config_file.write_text(yaml.safe_dump(self._config, sort_keys=False))

@@ -5,6 +5,7 @@ KVAtlasError
     ├── EngineStoppedError   a simulated engine stopped while it had a request
     ├── RequestRefusedError  a request that a real server would reject
     ├── DemoError            a part of the demo did not start, or exited
+    ├── CompareError         options of a comparison that cannot be used
     ├── TraceError           a trace that cannot be replayed
     └── ReplayError          replay options that cannot be used
 """
@@ -42,6 +43,10 @@ class RequestRefusedError(SimError):
 
 class DemoError(SimError):
     """A part of the demo that did not start, or exited."""
+
+
+class CompareError(SimError):
+    """Options of a comparison that cannot be used."""
 
 
 class TraceError(SimError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +61,15 @@ class Fleet:
     ) -> None:
         await self.stop()
 
-    def write_kvatlas_config(self, file: Path, *, tokenizer: Path, ext_proc: str, rest: str) -> None:
+    def write_kvatlas_config(
+        self,
+        file: Path,
+        *,
+        tokenizer: Path,
+        ext_proc: str,
+        rest: str,
+        sections: Mapping[str, object] | None = None,
+    ) -> None:
         """Write a `KVAtlasConfig` that routes to these servers.
 
         Args:
@@ -69,6 +77,7 @@ class Fleet:
             tokenizer: model folder.
             ext_proc: `HOST:PORT` of the ext-proc listener; port 0 takes a free one.
             rest: `HOST:PORT` of the REST listener, likewise; metrics are served there too.
+            sections: further sections, as in a file.
         """
         config = self.servers[0].config
         gpu = TierConfig(name="gpu", media=("GPU",))
@@ -79,14 +88,18 @@ class Fleet:
             tiers.append(cpu)
         if config.storage is not None:
             tiers.append(storage)
-        sections = {
+        own = {
             "server": ListenersConfig(ext_proc=ext_proc, health="", rest=rest, metrics=""),
             "model": ModelConfig(names=(config.model,), tokenizer=str(tokenizer)),
             "endpoints": EndpointsConfig(static=tuple(_endpoint(server) for server in self.servers)),
             "tiers": tuple(tiers),
         }
         head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"}
-        file.write_text(yaml.safe_dump(head | msgspec.to_builtins(sections, enc_hook=str), sort_keys=False))
+        file.write_text(
+            yaml.safe_dump(
+                head | msgspec.to_builtins(own, enc_hook=str) | dict(sections or {}), sort_keys=False
+            )
+        )
 
 
 def _endpoint(server: SimServer) -> StaticEndpoint:

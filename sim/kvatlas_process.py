@@ -28,10 +28,13 @@ class KVAtlasProcess:
     Args:
         config: its configuration file, which must turn on REST.
         log: file for its output.
+        picker_config: an EndpointPickerConfig beside it.
     """
 
-    def __init__(self, config: Path, *, log: Path) -> None:
-        self._config = config
+    def __init__(self, config: Path, *, log: Path, picker_config: Path | None = None) -> None:
+        self._files = ["--config", str(config)]
+        if picker_config is not None:
+            self._files += ["--config-file", str(picker_config)]
         self._log = log
         self._addresses: dict[str, Address] = {}
         self._process: asyncio.subprocess.Process | None = None
@@ -63,7 +66,7 @@ class KVAtlasProcess:
             with self._log.open("wb") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
-                    *("-m", "kvatlas.app.cli.main", "serve", "--config", str(self._config)),
+                    *("-m", "kvatlas.app.cli.main", "serve", *self._files),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -187,7 +187,13 @@ async def _run_conversations(run: _WorkloadRun) -> None:
         content = prose(conversation.rng, run.spec.user_words)
         conversation.messages.append({"role": "user", "content": content})
         try:
-            turn, reply = await _send_turn(run, conversation.messages)
+            turn, reply = await send_turn(
+                run.session,
+                run.base_url,
+                run.model,
+                conversation.messages,
+                reply_tokens=run.spec.reply_tokens,
+            )
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, SimError) as error:
             run.errors.append(f"{type(error).__name__}: {error}")
         else:
@@ -199,11 +205,25 @@ async def _run_conversations(run: _WorkloadRun) -> None:
         run.progress()
 
 
-async def _send_turn(run: _WorkloadRun, messages: list[dict[str, str]]) -> tuple[Turn, str]:
+async def send_turn(
+    session: aiohttp.ClientSession,
+    base_url: str,
+    model: str,
+    messages: list[dict[str, str]],
+    *,
+    reply_tokens: int,
+) -> tuple[Turn, str]:
+    """Send a chat; return its figures and the reply.
+
+    Raises:
+        SimError: an error status, or a response that broke off.
+        aiohttp.ClientError: no response.
+        TimeoutError: no response in the session's time.
+    """
     body = {
-        "model": run.model,
+        "model": model,
         "messages": messages,
-        "max_tokens": run.spec.reply_tokens,
+        "max_tokens": reply_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -212,7 +232,7 @@ async def _send_turn(run: _WorkloadRun, messages: list[dict[str, str]]) -> tuple
     ttft_s: float | None = None
     pieces: list[str] = []
     usage: dict[str, Any] | None = None
-    async with run.session.post(run.base_url + CHAT_PATH, json=body) as response:
+    async with session.post(base_url + CHAT_PATH, json=body) as response:
         if response.status != 200:
             text = await response.text()
             raise SimError(f"status {response.status}: {text[:_ERROR_CHARS]}")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from ...configs.changes import Change
+from ...configs.section import PolicyName
 from ...fleet.audit import EndpointAudit
 from ...fleet.fleet import Fleet
 from ...routing.decision_log import DecisionLog
@@ -14,7 +16,7 @@ from ...routing.plan.weights import weights_of
 from .audit_models import AuditOut, EndpointAuditOut
 from .decision_models import DecisionsOut, DecisionSummaryOut
 from .explanation import Explained, explained, summary
-from .models import WeightsOut
+from .models import ChangedOut, WeightsOut
 
 
 class PageQuery(NamedTuple):
@@ -62,6 +64,18 @@ class Answers(Protocol):
         """
         ...
 
+    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+        """Change the policy.
+
+        Raises:
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        ...
+
+    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+        """Change the policy that decides without effect; None for none."""
+        ...
+
 
 class OwnAnswers:
     """Implements `Answers` for a single process.
@@ -104,15 +118,23 @@ class OwnAnswers:
         """See `Answers.set_weights`."""
         return await changed_weights(self._live, changed)
 
+    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+        """See `Answers.set_policy`."""
+        return _changed(self._live, await self._live.set_policy(policy))
+
+    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+        """See `Answers.set_shadow`."""
+        return _changed(self._live, await self._live.set_shadow(policy))
+
+
+def _changed(live: LiveConfig, found: list[Change]) -> ChangedOut:
+    return ChangedOut(generation=live.generation, changes=[str(change) for change in found])
+
 
 async def changed_weights(live: LiveConfig, changed: Mapping[str, object]) -> WeightsOut:
     """Change the weights of this process; errors as of `Answers.set_weights`."""
-    found = await live.set_weights(changed)
-    return WeightsOut(
-        generation=live.generation,
-        changes=[str(change) for change in found],
-        weights=weights_of(live.plan),
-    )
+    found = _changed(live, await live.set_weights(changed))
+    return WeightsOut(**dict(found), weights=weights_of(live.plan))
 
 
 def page_of(found: list[Numbered], limit: int, missing_workers: tuple[int, ...] = ()) -> DecisionsOut:

@@ -44,6 +44,7 @@ from .metrics import RestMetrics
 from .models import ErrorOut
 from .open_calls import OpenCalls
 from .openapi import describe
+from .policy import policy_routes
 from .process import ProcessState, process_routes
 from .questions import QuestionDoor
 from .recorder import recorder_routes
@@ -130,11 +131,12 @@ def rest_app(
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
     app.include_router(weight_routes(live, picker.records.decisions, answers.set_weights))
+    app.include_router(policy_routes(live, answers.set_policy))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))
     app.include_router(recorder_routes(observers.recorder))
-    app.include_router(shadow_routes(observers.shadow))
+    app.include_router(shadow_routes(observers, answers.set_shadow))
     app.include_router(doctor_routes(picker.fleet, live, registry, state.cluster))
     app.include_router(process_routes(registry, state.why_not_ready))
     app.include_router(ui_routes())

@@ -287,6 +287,15 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),
+    ("get", "/v1/policy"): Example({"generation": 3, "policy": "weights"}),
+    ("put", "/v1/policy"): Example(
+        {"generation": 4, "changes": ["policy: 'weights' -> 'latency'"], "missingWorkers": []},
+        body={"policy": "latency"},
+    ),
+    ("put", "/v1/shadow"): Example(
+        {"generation": 5, "changes": ["shadow.policy: absent -> 'latency'"], "missingWorkers": []},
+        body={"policy": "latency"},
+    ),
     ("get", "/v1/capacity-curve"): Example(
         {
             "enabled": True,
@@ -337,7 +346,8 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
     ),
     ("get", "/v1/shadow"): Example(
         {
-            "file": "new.yaml",
+            "policy": "latency",
+            "file": None,
             "refusal": None,
             "seconds": 3600.0,
             "requests": {"agreed": 9200, "disagreed": 800, "refused": 0, "not_chosen": 0, "over_budget": 0},
@@ -347,6 +357,8 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "shadowTokens": {"gpu": 6_300_000, "cpu": 1_500_000},
             "cachedGainTokens": {"mean": 30.0, "margin": 4.1, "requests": 10_000},
             "ttftGainSeconds": {"mean": 0.002, "margin": 0.0004, "requests": 9000},
+            "liveTtftSeconds": {"mean": 0.031, "margin": 0.0007, "requests": 9000},
+            "shadowTtftSeconds": {"mean": 0.029, "margin": 0.0006, "requests": 9000},
             "terms": {"queue-scorer": {"mean": -0.21, "margin": 0.02, "requests": 800}},
             "faults": 0,
             "cpuSeconds": 1.9,

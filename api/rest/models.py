@@ -343,15 +343,20 @@ class ConfigOut(Own):
     config: Any = Field(description="as a file writes it, with what endpoints.file lists")
 
 
-class WeightsOut(Own):
-    """Answer of `PUT /v1/weights`."""
+class ChangedOut(Own):
+    """Answer of a change of the configuration in force."""
 
-    generation: int = Field(description="of the configuration with these weights")
+    generation: int = Field(description="of the changed configuration")
     changes: list[str] = Field(description="`weights.queue: 2 -> 3`; empty when nothing differs")
-    weights: dict[str, float]
     missing_workers: list[int] = Field(
         default=[], description="with several workers: those that have not told yet that they decide by it"
     )
+
+
+class WeightsOut(ChangedOut):
+    """Answer of `PUT /v1/weights`."""
+
+    weights: dict[str, float]
 
 
 class ReadyOut(Own):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from fastapi import APIRouter
 
+from ...configs.section import PolicyName
+from ...routing.observers.observers import Observers
 from ...routing.observers.shadow.shadow import Shadow
 from ...scorers.core.shadow import RunningMean, share_interval
-from .shadow_models import MeanOut, ShadowOut, ShareOut
+from .models import ChangedOut
+from .shadow_models import MeanOut, ShadowIn, ShadowOut, ShareOut
 
 NO_SHADOW = ShadowOut(
     file=None,
@@ -25,14 +30,26 @@ NO_SHADOW = ShadowOut(
 )
 
 
-def shadow_routes(shadow: Shadow | None) -> APIRouter:
-    """Return the route of `/v1/shadow`."""
+SetShadow = Callable[[PolicyName | None], Awaitable[ChangedOut]]
+"""See `Answers.set_shadow`."""
+
+
+def shadow_routes(observers: Observers, set_shadow: SetShadow) -> APIRouter:
+    """Return the routes of `/v1/shadow`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/shadow", summary="What would another configuration have picked?")
     async def state() -> ShadowOut:
         """Return how often the shadow picks another endpoint, and the expected gain."""
-        return _state(shadow) if shadow is not None else NO_SHADOW
+        return _state(observers.shadow) if observers.shadow is not None else NO_SHADOW
+
+    @router.put("/shadow", summary="Compare another policy")
+    async def change(body: ShadowIn) -> ChangedOut:
+        """Have a policy decide on live requests from now on, in place of any other shadow; it routes none.
+
+        The file is not written: when it is loaded again, its shadow is in force.
+        """
+        return await set_shadow(body.policy)
 
     return router
 
@@ -40,7 +57,8 @@ def shadow_routes(shadow: Shadow | None) -> APIRouter:
 def _state(shadow: Shadow) -> ShadowOut:
     tally = shadow.tally
     return ShadowOut(
-        file=str(shadow.file),
+        policy=shadow.config.policy,
+        file=shadow.config.file or None,
         refusal=shadow.refusal or None,
         seconds=shadow.age_s,
         requests=shadow.outcomes,
@@ -50,6 +68,8 @@ def _state(shadow: Shadow) -> ShadowOut:
         shadow_tokens=tally.shadow_tokens.copy(),
         cached_gain_tokens=_mean(tally.cached_gain),
         ttft_gain_seconds=_mean(tally.ttft_gain_s),
+        live_ttft_seconds=_mean(tally.live_ttft_s),
+        shadow_ttft_seconds=_mean(tally.shadow_ttft_s),
         terms={
             name: MeanOut(mean=each.mean, margin=each.margin, requests=each.n)
             for name, each in tally.terms.items()

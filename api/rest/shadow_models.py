@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from ...configs.section import PolicyName
 from .models import Own
 
 
@@ -25,10 +26,21 @@ class ShareOut(Own):
     high: float
 
 
+class ShadowIn(Own):
+    """Body of `PUT /v1/shadow`."""
+
+    policy: PolicyName | None = Field(description="null: no shadow")
+
+
 class ShadowOut(Own):
     """Answer of `/v1/shadow`."""
 
-    file: str | None = Field(description="the shadow's configuration; null: there is none")
+    policy: PolicyName | None = Field(
+        default=None, description="the shadow's policy; null: it has a file, or there is none"
+    )
+    file: str | None = Field(
+        description="the shadow's configuration; null: it has a policy, or there is none"
+    )
     refusal: str | None = Field(description="why what it says does not decide")
     seconds: float = Field(
         description="time since the file or the live configuration changed, from when all below counts"
@@ -47,6 +59,10 @@ class ShadowOut(Own):
     ttft_gain_seconds: MeanOut | None = Field(
         description="how much sooner first tokens would be expected; null until that can be predicted"
     )
+    live_ttft_seconds: MeanOut | None = Field(
+        default=None, description="expected time to first token where requests went"
+    )
+    shadow_ttft_seconds: MeanOut | None = Field(default=None, description="the same by the shadow's picks")
     terms: dict[str, MeanOut] = Field(
         description="scorer of the shadow: how much more it gave the shadow's pick than the endpoint picked"
     )

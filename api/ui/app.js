@@ -6,6 +6,7 @@ import { beginAudit } from "./audit.js";
 import { showDecisions } from "./decisions.js";
 import { beginDoctor } from "./doctor.js";
 import { showFleet } from "./fleet.js";
+import { followPolicy } from "./policy.js";
 import { rememberFleet } from "./prompt.js";
 import { watch } from "./stream.js";
 import { followWeights } from "./weights.js";
@@ -24,6 +25,7 @@ watch({
     showFleet(frame);
     showDecisions(frame, last);
     rememberFleet(frame);
+    followPolicy(frame.generation);
     followWeights(frame.generation);
     if (!last) {
       beginAudit();

@@ -90,3 +90,18 @@ export function show(dialog) {
   dialog.showModal();
   return closed;
 }
+
+/** Asks whether a change is meant; resolves to true if its button was pressed. */
+export async function confirmed(title, lines, name) {
+  const dialog = document.getElementById("confirm"), yes = document.getElementById("confirm-yes");
+  setText(document.getElementById("confirm-title"), title);
+  setText(yes, name);
+  document.getElementById("confirm-list").replaceChildren(...lines.map((line) => el("li", {}, line)));
+  let isMeant = false;
+  yes.onclick = () => {
+    isMeant = true;
+    dialog.close();
+  };
+  await show(dialog);
+  return isMeant;
+}

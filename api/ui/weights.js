@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { openDecision } from "./decision.js";
-import { cell, el, keyed, setText, show, table } from "./dom.js";
+import { cell, confirmed, el, keyed, setText, table } from "./dom.js";
 import { clock, count, counted, percent, scorer } from "./format.js";
 
 const facts = document.getElementById("weights-facts");
@@ -12,7 +12,6 @@ const picksPlace = document.getElementById("weights-picks");
 const moved = document.getElementById("weights-moved");
 const apply = document.getElementById("weights-apply");
 const reset = document.getElementById("weights-reset");
-const dialog = document.getElementById("confirm");
 const PAUSE_MS = 200; // between the last move of a slider and the question
 const COLUMNS = [
   { name: "Endpoint", kind: "key" }, { name: "Picked", kind: "num" }, { name: "Would be", kind: "num" },
@@ -142,15 +141,8 @@ reset.addEventListener("click", () => {
 apply.addEventListener("click", async () => {
   const asked = { ...chosen };
   const present = new Map(inForce.weights.map(({ name, weight }) => [name, weight]));
-  document.getElementById("confirm-list").replaceChildren(
-    ...Object.entries(asked).map(([name, weight]) => el("li", {}, `${name}: ${present.get(name)} → ${weight}`)));
-  let isMeant = false;
-  document.getElementById("confirm-yes").onclick = () => {
-    isMeant = true;
-    dialog.close();
-  };
-  await show(dialog);
-  if (!isMeant) return;
+  const lines = Object.entries(asked).map(([name, weight]) => `${name}: ${present.get(name)} → ${weight}`);
+  if (!await confirmed("Apply these weights?", lines, "Apply")) return;
   try {
     const { generation, changes } = await call("v1/weights", { method: "PUT", body: asked, insist: true });
     chosen = {};

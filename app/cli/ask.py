@@ -9,10 +9,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
+from ...configs.section import PolicyName
 from .exit_status import NOT_GOOD, fail
 from .options import LOCAL, AsJson, CaFile, TokenFile, Url
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from .client import Client
 
+ShadowPolicy = Literal[PolicyName, "none"]
 Answer = TypeVar("Answer", bound="BaseModel")
 
 
@@ -34,6 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command()(capacity)
     app.command()(recorder)
     app.command()(shadow)
+    app.command()(policy)
 
 
 def explain(
@@ -139,19 +142,45 @@ def capacity(
 
 def shadow(
     *,
+    policy: Annotated[
+        ShadowPolicy | None,
+        typer.Option(help="Compare this policy from now on; none: no comparison. Changes no routing."),
+    ] = None,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what another configuration would have picked. Status 1: its file cannot be used."""
-    from .reports.shadow import fetch_shadow, print_shadow
+    from .reports.shadow import fetch_shadow, print_shadow, set_shadow
 
     with _client(url, token_file, ca_file) as client:
+        if policy is not None:
+            set_shadow(client, None if policy == "none" else policy)
         found = fetch_shadow(client)
     _show(found, print_shadow, as_json=as_json)
     if found.refusal is not None:
         raise typer.Exit(NOT_GOOD)
+
+
+def policy(
+    name: Annotated[
+        PolicyName | None, typer.Argument(metavar="[weights|latency]", help="Policy to change to.")
+    ] = None,
+    *,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the policy by which endpoints are chosen, or change it until the configuration file is loaded again."""
+    from .reports.policy import change_policy, fetch_policy, print_policy
+
+    with _client(url, token_file, ca_file) as client:
+        if name is not None:
+            change_policy(client, name)
+        found = fetch_policy(client)
+    _show(found, print_policy, as_json=as_json)
 
 
 def recorder(

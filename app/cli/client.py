@@ -89,6 +89,10 @@ class Client:
         """Send a JSON body; otherwise as `get`."""
         return self._decoded("POST", path, body, kind)
 
+    def put(self, path: str, body: object, kind: type[Answer]) -> Answer | None:
+        """Change something with a JSON body; otherwise as `get`."""
+        return self._decoded("PUT", path, body, kind)
+
     def event(self, path: str, kind: type[Answer]) -> Answer:
         """Return the first of a stream of server-sent events, without reading the others.
 

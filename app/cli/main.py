@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
 from . import ask, config, sim
+from .demo import demo
 from .reference_flags import our_command_line, reference_help
 from .serve import serve
 
@@ -24,20 +24,7 @@ app.command(epilog=reference_help())(serve)
 app.add_typer(config.app, name="config")
 ask.register(app)
 sim.register(app)
-
-
-@app.command()
-def demo(
-    *,
-    seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 1,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,
-) -> None:
-    """Compare round robin with kvatlas on the same workload: simulated servers, a real Envoy."""
-    from rich.console import Console
-
-    from ...sim.demo import run_demo
-
-    raise typer.Exit(run_demo(Console(), seed=seed, keep=keep))
+app.command()(demo)
 
 
 def main() -> None:

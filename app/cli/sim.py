@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...configs.errors import ConfigError
 from ...events.errors import KVAtlasError
 from .exit_status import fail
+from .numbers import numbers
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-T = TypeVar("T", int, float)
 
 GpuBlocks = Annotated[int, typer.Option(min=16, help="GPU blocks per server.")]
 BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per block.")]
@@ -77,8 +75,8 @@ def replay(
         trace=trace,
         configs=config or (),
         policies=policy or (),
-        cpu_gib=_numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
-        endpoints=_numbers("--endpoints", endpoints, int, at_least=1),
+        cpu_gib=numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
+        endpoints=numbers("--endpoints", endpoints, int, at_least=1),
         gpu_blocks=gpu_blocks,
         block_size=block_size,
         granularity=granularity,
@@ -87,7 +85,7 @@ def replay(
         seeds=seeds,
         limit=limit,
         warm_up=warm_up,
-        curve_gib=() if curve is None else _numbers("--curve", curve, float, at_least=0.0),
+        curve_gib=() if curve is None else numbers("--curve", curve, float, at_least=0.0),
         jobs=jobs,
         json=json,
         plots=plots,
@@ -143,7 +141,7 @@ def tune(
     """Search weights, tier credits and CPU memory that lower the time to first token on a trace, within guard rails."""
     from ...sim.replay.command import ReplayOptions
 
-    low, *more = _numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
+    low, *more = numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
     if len(more) > 1 or (more and low >= more[0]):
         raise typer.BadParameter(f"found {cpu_gb!r}, want N or LOW..HIGH", param_hint="--cpu-gb")
     options = ReplayOptions(
@@ -252,17 +250,3 @@ def _run(command: Callable[[Console], None]) -> None:
         command(Console())
     except (ConfigError, KVAtlasError) as error:
         fail(str(error))
-
-
-def _numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
-    """Parse numbers with a separator between them."""
-    try:
-        numbers = tuple(number(part) for part in text.split(separator))
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(at_least <= each < inf for each in numbers):
-        raise typer.BadParameter(
-            f"found {text!r}, want numbers of at least {at_least:g}, separated by {separator!r}",
-            param_hint=flag,
-        )
-    return numbers

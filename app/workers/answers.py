@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from heapq import merge
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,8 +17,9 @@ from ...api.rest.audit_models import AuditOut, EndpointAuditOut
 from ...api.rest.decision_models import DecisionsOut, DecisionSummaryOut
 from ...api.rest.errors import UnavailableError
 from ...api.rest.explanation import Explained
-from ...api.rest.models import WeightsOut
+from ...api.rest.models import ChangedOut, WeightsOut
 from ...configs.errors import ConfigError, Problem
+from ...configs.section import PolicyName
 from ...fleet.errors import ConfigRefusedError
 from .request_reply import RequestReply
 
@@ -27,8 +30,18 @@ AGREEMENT_S, POLL_S = 2.0, 0.02
 """Wait for all workers to decide by a change, and the interval between two polls of them."""
 
 
+Changed = TypeVar("Changed", bound=ChangedOut)
+
+_CHANGES: Mapping[str, Callable[[OwnAnswers, Any], Awaitable[ChangedOut]]] = {
+    "weights": OwnAnswers.set_weights,
+    "policy": OwnAnswers.set_policy,
+    "shadow": OwnAnswers.set_shadow,
+}
+"""Name of a request to the leader -> the change; its argument comes as JSON."""
+
+
 class _Outcome(msgspec.Struct, array_like=True):
-    """Result of a change of weights: the answer, or the reason for none."""
+    """Result of a change: the answer, or the reason for none."""
 
     answer: bytes = b""
     refused: str = ""
@@ -52,7 +65,8 @@ class WorkersAnswers:
         requests.handle("audit", self._reply_audit)
         requests.handle("generation", self._reply_generation)
         if requests.worker == leader:
-            requests.handle("weights", self._reply_weights)
+            for name in _CHANGES:
+                requests.handle(name, partial(self._reply_change, name))
 
     async def decisions(self, query: PageQuery) -> DecisionsOut:
         """See `Answers.decisions`; pages of all workers in one order."""
@@ -99,21 +113,33 @@ class WorkersAnswers:
         Raises:
             UnavailableError: the leader does not reply.
         """
-        asked = json.dumps(changed).encode()  # as REST took it, infinities included
+        return await self._change("weights", changed, WeightsOut)
+
+    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+        """See `Answers.set_policy`; returns and raises as `set_weights`."""
+        return await self._change("policy", policy, ChangedOut)
+
+    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+        """See `Answers.set_shadow`; returns and raises as `set_weights`."""
+        return await self._change("shadow", policy, ChangedOut)
+
+    async def _change(self, name: str, value: object, answer: type[Changed]) -> Changed:
+        """Have the leader change the configuration."""
+        asked = json.dumps(value).encode()  # as REST took it, infinities included
         if self._requests.worker == self._leader:
-            return _unpacked(await self._reply_weights(asked))
+            return _unpacked(await self._reply_change(name, asked), answer)
         leader = [self._leader]
         replies = await self._requests.request(
             "generation", to=leader
         )  # a leader that is gone costs one short wait
         if replies:
-            replies = await self._requests.request("weights", asked, to=leader, timeout_s=CHANGE_S)
+            replies = await self._requests.request(name, asked, to=leader, timeout_s=CHANGE_S)
         if not replies:
             raise UnavailableError(
-                f"worker {self._leader}, which changes weights for all, does not answer; see with GET /v1/config "
+                f"worker {self._leader}, which changes {name} for all, does not answer; see with GET /v1/config "
                 "what is in force, and try again"
             )
-        return _unpacked(replies[self._leader])
+        return _unpacked(replies[self._leader], answer)
 
     async def _reply_decisions(self, asked: bytes) -> bytes:
         newest = self._own.newest(msgspec.msgpack.decode(asked, type=PageQuery))
@@ -128,10 +154,10 @@ class WorkersAnswers:
     async def _reply_audit(self, _: bytes) -> bytes:
         return (await self._own.audit()).model_dump_json(by_alias=True).encode()
 
-    async def _reply_weights(self, asked: bytes) -> bytes:
-        """Change the weights, as the leader."""
+    async def _reply_change(self, name: str, asked: bytes) -> bytes:
+        """Change the configuration, as the leader."""
         try:
-            answer = await self._own.set_weights(json.loads(asked))
+            answer = await _CHANGES[name](self._own, json.loads(asked))
         except ConfigError as error:
             return msgspec.msgpack.encode(_Outcome(file=error.file, problems=list(error.problems)))
         except ConfigRefusedError as error:
@@ -155,13 +181,13 @@ class WorkersAnswers:
         return msgspec.msgpack.encode(self._own.generation)
 
 
-def _unpacked(reply: bytes) -> WeightsOut:
+def _unpacked(reply: bytes, answer: type[Changed]) -> Changed:
     outcome = msgspec.msgpack.decode(reply, type=_Outcome)
     if outcome.problems:
         raise ConfigError(outcome.file, outcome.problems)
     if outcome.refused:
         raise ConfigRefusedError(outcome.refused)
-    return WeightsOut.model_validate_json(outcome.answer)
+    return answer.model_validate_json(outcome.answer)
 
 
 def _sum(one: EndpointAuditOut, other: EndpointAuditOut) -> EndpointAuditOut:

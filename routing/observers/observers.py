@@ -46,7 +46,7 @@ class Observers:
             else None
         )
         """None if no curve is kept."""
-        self.shadow = Shadow(config.shadow, config) if config.shadow.file else None
+        self.shadow = _shadow(config)
         """None if no second configuration decides too."""
         self.directory = (
             Directory(fleet, config.lmcache.directory, next(iter(config.model.names), ""))
@@ -54,9 +54,23 @@ class Observers:
             else None
         )
         """None if no directory of LMCache is asked."""
+        self._is_running = False
+
+    def use(self, config: KVAtlasConfig) -> None:
+        """Follow a change of the configuration in force; a shadow with the same settings keeps what it learned."""
+        before = self.shadow
+        if before is not None and before.config == config.shadow:
+            before.follow(config)
+            return
+        if before is not None:
+            before.cancel()
+        self.shadow = _shadow(config)
+        if self.shadow is not None and self._is_running:
+            self.shadow.start()
 
     def start(self) -> None:
         """Start all observers."""
+        self._is_running = True
         if self.capacity is not None:
             self.capacity.start()
         if self.shadow is not None:
@@ -112,6 +126,11 @@ class Observers:
         yield from shadow_families(self.shadow)
         if self.directory is not None:
             yield from self.directory.families()
+
+
+def _shadow(config: KVAtlasConfig) -> Shadow | None:
+    is_wanted = config.shadow.policy is not None or config.shadow.file
+    return Shadow(config.shadow, config) if is_wanted else None
 
 
 class _KvSizes:

@@ -13,7 +13,9 @@ from ...configs.changes import Change, changes
 from ...configs.errors import ConfigError
 from ...configs.file_watch import FileState
 from ...configs.loader import LoadedConfig
+from ...configs.policies import with_policy, with_shadow
 from ...configs.schema import KVAtlasConfig
+from ...configs.section import PolicyName
 from ...fleet.errors import ConfigRefusedError
 from ..errors import SchedulingError
 from .metrics import ConfigMetrics
@@ -168,10 +170,29 @@ class LiveConfig:
             ConfigError: a name or value is impossible; nothing has changed.
             ConfigRefusedError: it cannot be put in force; nothing has changed.
         """
+        return await self._set("PUT /v1/weights", lambda: with_weights(self.loaded, self.plan, weights))
+
+    async def set_policy(self, policy: PolicyName) -> list[Change]:
+        """Change the policy, in place of plugins if there are any, until the configuration file is loaded again.
+
+        Raises:
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        return await self._set("PUT /v1/policy", lambda: with_policy(self.loaded, policy))
+
+    async def set_shadow(self, policy: PolicyName | None) -> list[Change]:
+        """Have a policy decide on live requests without effect, until the configuration file is loaded again.
+
+        Args:
+            policy: None for no shadow.
+        """
+        return await self._set("PUT /v1/shadow", lambda: with_shadow(self.loaded, policy))
+
+    async def _set(self, origin: str, changed: Callable[[], KVAtlasConfig]) -> list[Change]:
+        """Put in force the configuration that `changed` returns, which is called while no other change is made."""
         async with self._turn:
             try:
-                config = with_weights(self.loaded, self.plan, weights)
-                found = await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
+                found = await self._put_in_force(LoadedConfig(changed()), "rest", origin)
             except (ConfigError, ConfigRefusedError):
                 self._metrics.loaded("rest", "refused")
                 raise

@@ -10,6 +10,7 @@ import msgspec
 
 from ...configs.decode import decode
 from ...configs.errors import KeyPath, Problem
+from ...configs.policies import expanded
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
@@ -79,6 +80,7 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
     Raises:
         SchedulingError: an unknown plugin, parameters that a plugin does not take, or a profile that cannot work.
     """
+    config = expanded(config)
     if not config.plugins:
         if problems := parser_problems(config):
             raise SchedulingError(problems)

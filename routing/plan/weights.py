@@ -44,6 +44,9 @@ def with_weights(config: KVAtlasConfig, plan: Plan, weights: Mapping[str, object
     Raises:
         ConfigError: a name or value is impossible.
     """
+    if config.policy != "weights":
+        message = f"policy {config.policy!r} has no weights; change the policy first, or give plugins"
+        raise ConfigError("weights", [Problem(message)])
     if not config.plugins:
         return msgspec.structs.replace(config, weights=_short(config.weights, weights))
     found = _named(plan, weights)

@@ -102,6 +102,8 @@ class ShadowTally:
         shadow_tokens: tier -> the same for the shadow's picks.
         cached_gain: additional tokens that a request is expected to reuse on the shadow's pick.
         ttft_gain_s: seconds by which its first token is expected earlier, for requests with a prediction.
+        live_ttft_s: expected seconds to the first token on the live picks, for the same requests.
+        shadow_ttft_s: the same on the shadow's picks.
         terms: scorer of the shadow -> its weighted score of the shadow's pick minus that of the live pick, for requests
             with different picks.
     """
@@ -114,6 +116,8 @@ class ShadowTally:
     shadow_tokens: dict[str, int] = field(default_factory=dict[str, int])
     cached_gain: RunningMean = field(default_factory=RunningMean)
     ttft_gain_s: RunningMean = field(default_factory=RunningMean)
+    live_ttft_s: RunningMean = field(default_factory=RunningMean)
+    shadow_ttft_s: RunningMean = field(default_factory=RunningMean)
     terms: dict[str, RunningMean] = field(default_factory=dict[str, RunningMean])
 
     @property
@@ -143,7 +147,10 @@ class ShadowTally:
         gain = _add_tokens(self.shadow_tokens, shadow_pick) - _add_tokens(self.live_tokens, live_pick)
         self.cached_gain.add(gain)
         if ttft_s:
-            self.ttft_gain_s.add(ttft_s[live_pick.name] - ttft_s[shadow_pick.name])
+            live_s, shadow_s = ttft_s[live_pick.name], ttft_s[shadow_pick.name]
+            self.ttft_gain_s.add(live_s - shadow_s)
+            self.live_ttft_s.add(live_s)
+            self.shadow_ttft_s.add(shadow_s)
 
     def _add_terms(self, live_pick: Candidate, shadow: Decision) -> None:
         """Add the differences of terms, unless the shadow's filters dropped the live pick, which then has no terms."""

@@ -21,7 +21,15 @@ SHORT_FORM = {
 
 
 def weights_of(config: KVAtlasConfig) -> dict[str, float]:
-    """Return the weight of each scorer, by its name in the profile."""
+    """Return the weight of each scorer, by its name in the profile.
+
+    Raises:
+        ReplayError: its policy has none.
+    """
+    if config.policy != "weights":
+        raise ReplayError(
+            f"policy {config.policy!r} has no weights to tune; tune a file with weights or plugins"
+        )
     return {name: float(weight) for name, _scorer, weight in make_plan(config).profile.scorers}
 
 

@@ -158,6 +158,33 @@ async def test_weights_are_applied_with_the_token_after_they_were_confirmed(
         assert secret not in said
 
 
+async def test_policy_is_compared_and_changed_after_it_was_confirmed(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with guarded(tmp_path) as gate, open_page(browser, f"{gate.url}/ui") as view:
+        line, gain = view.page.locator("#policy-line"), view.page.locator("#policy-gain")
+        buttons = view.page.locator("#policy-buttons")
+        await expect(line).to_have_text("Policy: weights")
+        await expect(gain).to_contain_text("Would latency be quicker on your traffic?")
+        await buttons.get_by_role("button", name="Compare latency").click()
+        await give(view, TOKEN)
+        await expect(gain).to_have_text("latency is compared; no request was yet.")
+        await ask(gate)
+        await expect(gain).to_contain_text("of 1 request. Its gain is not known yet")
+        await expect(view.page.get_by_label("queue")).to_be_visible()
+        await buttons.get_by_role("button", name="Switch to latency").click()
+        confirm = view.page.get_by_role("dialog", name="Switch to latency?")
+        await expect(confirm).to_contain_text("policy: weights → latency")
+        await confirm.get_by_role("button", name="Switch").click()
+        await expect(line).to_have_text("Policy: latency")
+        await expect(view.page.locator("#weights-controls")).to_be_hidden()
+        await buttons.get_by_role("button", name="Stop comparing").click()
+        await expect(gain).to_contain_text("Would weights be quicker on your traffic?")
+        found = await gate.served.get("/v1/policy")
+        assert found["policy"] == "latency"
+        assert [error for error in view.errors if "401" not in error] == []
+
+
 async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, browser: Browser) -> None:
     async with AsyncExitStack() as stack:
         url, _ = await stack.enter_async_context(metrics_of(metrics().decode()))

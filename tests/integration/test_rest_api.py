@@ -83,6 +83,8 @@ async def test_every_operation_is_described_with_examples_that_fit(tmp_path: Pat
     assert wanting_token == {
         "POST /register",
         "POST /unregister",
+        "PUT /v1/policy",
+        "PUT /v1/shadow",
         "PUT /v1/weights",
         "POST /v1/endpoints/{name}/reset",
     }

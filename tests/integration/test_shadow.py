@@ -26,6 +26,12 @@ async def shadow(process: LocalProcess, *arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stdout or result.stderr
 
 
+async def policy(process: LocalProcess, *arguments: str) -> tuple[int, str]:
+    """Run `kvatlas policy`; return exit status and output."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["policy", "--url", process.url, *arguments])
+    return result.exit_code, result.stdout or result.stderr
+
+
 async def until_loaded(process: LocalProcess) -> None:
     async def is_loaded() -> bool:
         async with process.session.get(f"{process.url}/v1/shadow") as answer:
@@ -67,6 +73,7 @@ async def test_shadow_is_compared_reported_and_reloaded(tmp_path: Path) -> None:
         "picks another endpoint  0.0% of requests (0.0% to 39.0%)",
         "tokens cached           +0.0 ± 0.0 a request",
         "  in gpu                75.0% of prompt tokens, 75.0% by the shadow",
+        "first token             not predicted yet: needs more streamed responses",
     ]
     assert 'kvatlas_shadow_requests_total{outcome="agreed"} 6.0' in metrics
     assert 'kvatlas_shadow_cached_tokens_total{choice="shadow",tier="gpu"} 288.0' in metrics
@@ -98,4 +105,29 @@ async def test_shadow_loses_hits_when_it_ignores_prefixes(tmp_path: Path) -> Non
 async def test_setting_is_named_when_a_process_has_no_shadow() -> None:
     async with local_process(make_endpoint("a", events="")) as process:
         await process.send_requests(1)
-        assert await shadow(process) == (0, "there is no shadow; shadow.file names its configuration\n")
+        assert await shadow(process) == (
+            0,
+            "there is no shadow; kvatlas shadow --policy latency compares that policy, shadow.file a configuration\n",
+        )
+
+
+async def test_policy_is_compared_and_changed_by_commands_without_a_file() -> None:
+    async with player() as engine:
+        endpoints = [make_endpoint("a", events=engine.events), make_endpoint("b", 2)]
+        async with local_process(*endpoints) as process:
+            await until_held(process, engine)
+            before = await shadow(process)
+            started = await shadow(process, "--policy", "latency")
+            await process.send_requests(6)
+            _, as_json = await shadow(process, "--json")
+            changed = await policy(process, "latency")
+            shown = await policy(process, "--json")
+            ended = await shadow(process, "--policy", "none")
+    assert before[1].startswith("there is no shadow; kvatlas shadow --policy latency compares")
+    assert started == (0, "policy latency: no request was compared yet\n")
+    found = json.loads(as_json)
+    assert (found["policy"], found["file"]) == ("latency", None)
+    assert found["requests"]["agreed"] + found["requests"]["disagreed"] == 6
+    assert changed == (0, "latency (configuration 3)\n")
+    assert json.loads(shown[1]) == {"generation": 3, "policy": "latency"}
+    assert ended[1] == before[1]

@@ -13,6 +13,7 @@ import pytest
 
 from kvatlas.sim.errors import DemoError
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
+from support.processes import alive, children
 
 pytestmark = pytest.mark.slow
 
@@ -56,19 +57,11 @@ async def read_until(demo: asyncio.subprocess.Process, word: str) -> str:
     return text
 
 
-def children(pid: int | None) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 async def first_child(demo: asyncio.subprocess.Process) -> list[int]:
     while True:
         if found := children(demo.pid):
             return found
         await asyncio.sleep(0.02)
-
-
-def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 async def test_demo_compares_both_and_ends_with_status_0() -> None:

@@ -1,4 +1,4 @@
-"""The shadow: the profile of another file decides on the routed requests, and differences are counted."""
+"""The shadow: another policy, or the profile of another file, decides on the routed requests; differences are counted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import msgspec
 from ....configs.errors import ConfigError
 from ....configs.file_watch import FileWatch
 from ....configs.observers import ShadowConfig
+from ....configs.policies import with_policy
 from ....configs.schema import KVAtlasConfig
 from ....events.tasks import keep
 from ....scorers.core.base import Rng
@@ -41,8 +42,8 @@ class Shadow:
     It decides after the request is routed, in the loop's next step, on the same candidates and with the same draws.
 
     Args:
-        config: with a file.
-        live: configuration in force at the start, whose tiers the shadow uses.
+        config: with a policy or a file.
+        live: configuration in force at the start; all but its policy, weights, plugins and profiles is the shadow's too.
         rng: draws that select requests.
         clock: monotonic seconds.
         cpu: CPU seconds of this thread.
@@ -57,9 +58,10 @@ class Shadow:
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        self.file = Path(config.file)
+        self.config = config
+        """Its settings."""
         self.refusal = "it was not read yet"
-        """Why the file is not in use, empty if it is."""
+        """Why the policy or file is not in use, empty if it is."""
         self.tally = ShadowTally()
         """Requests since the file or the live configuration changed."""
         self.not_chosen = self.over_budget = 0
@@ -70,13 +72,22 @@ class Shadow:
         """CPU time of its decisions."""
         self.since = clock()
         """Start of the tally."""
-        self._config, self._live, self._rng, self._clock, self._cpu = config, live, rng, clock, cpu
+        self._live, self._rng, self._clock, self._cpu = live, rng, clock, cpu
         self._plan: Plan | None = None
+        self._found: KVAtlasConfig | None = None  # content of the file
         self._generation = 0
-        self._watch = FileWatch(self.file)
+        self._file = Path(config.file)
+        self._watch = FileWatch(self._file)
         self._latency = LatencyCostScorer(LatencyCostParams(), [tier.name for tier in live.tiers])
         self._budget = _Budget(config.max_cpu)
         self._task: asyncio.Task[None] | None = None
+        if config.policy is not None:
+            self._use(None)
+
+    @property
+    def name(self) -> str:
+        """The policy, or the path of the file."""
+        return self.config.policy or str(self._file)
 
     @property
     def age_s(self) -> float:
@@ -96,28 +107,36 @@ class Shadow:
         }
 
     def start(self) -> None:
-        """Start following the file."""
-        self._task = keep(self._follow, "shadow", needed=False)
+        """Start following the file, if there is one."""
+        if self.config.policy is None:
+            self._task = keep(self._follow, "shadow", needed=False)
+
+    def cancel(self) -> None:
+        """Stop following the file, soon."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def stop(self) -> None:
         """Stop following the file."""
+        self.cancel()
         if self._task is not None:
-            self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def follow(self, live: KVAtlasConfig) -> None:
+        """Decide beside another live configuration; the shadow's plugins keep what they learned."""
+        self._live = live
+        self._use(self._found)
 
     async def look(self) -> None:
         """Look at the file, and load it when it has changed; one that cannot be used leaves the one before in force."""
         if not await asyncio.to_thread(self._watch.settled):
             return
         try:
-            plan = await asyncio.to_thread(self._load)
-        except (ConfigError, SchedulingError) as error:
-            self.refusal = str(error)
-            log.warning("shadow %s is not used: %s", self.file, error)
-            return
-        self._plan, self.refusal = plan, ""
-        self._begin()
-        log.info("shadow %s decides on live requests, and routes none", self.file)
+            loaded = await asyncio.to_thread(load_scheduled, self._file)
+        except ConfigError as error:
+            self._refuse(error)
+        else:
+            self._use(loaded.config)
 
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for the live decision; None if they need not be repeated."""
@@ -140,15 +159,33 @@ class Shadow:
             await self.look()
             await asyncio.sleep(POLL_S)
 
-    def _load(self) -> Plan:
-        found = load_scheduled(self.file).config
-        config = msgspec.structs.replace(
-            self._live,
-            weights=found.weights,
-            plugins=found.plugins,
-            scheduling_profiles=found.scheduling_profiles,
-        )
-        return make_plan(config, before=self._plan)
+    def _use(self, found: KVAtlasConfig | None) -> None:
+        """Decide by the policy, or by the profile of `found`; if it makes none, the plan before stays in force."""
+        self._found = found
+        if self.config.policy is not None:
+            config = with_policy(self._live, self.config.policy)
+        elif found is not None:
+            config = msgspec.structs.replace(
+                self._live,
+                policy=found.policy,
+                weights=found.weights,
+                plugins=found.plugins,
+                scheduling_profiles=found.scheduling_profiles,
+            )
+        else:
+            return
+        try:
+            self._plan = make_plan(config, before=self._plan)
+        except SchedulingError as error:
+            self._refuse(error)
+            return
+        self.refusal = ""
+        self._begin()
+        log.info("shadow %s decides on live requests, and routes none", self.name)
+
+    def _refuse(self, error: Exception) -> None:
+        self.refusal = str(error)
+        log.warning("shadow %s is not used: %s", self.name, error)
 
     def _begin(self) -> None:
         self.tally, self.since = ShadowTally(), self._clock()
@@ -160,7 +197,7 @@ class Shadow:
         if decision.config_generation != self._generation:
             self._generation = decision.config_generation
             self._begin()
-        if self._rng() >= self._config.fraction:
+        if self._rng() >= self.config.fraction:
             self.not_chosen += 1
         elif not self._budget.is_left(self._clock()):
             self.over_budget += 1

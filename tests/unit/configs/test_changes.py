@@ -67,6 +67,7 @@ def load(folder: Path, text: str) -> KVAtlasConfig:
         ),
         pytest.param(
             "weights: {queue: 1}", "plugins: [{type: queue-scorer}]",
+            "policy: 'weights' -> absent; "
             "weights: {queue: 1, kvCacheUtilization: 2, gpuPrefixCache: 1, cpuPrefixCache: 1} -> absent; "
             "plugins: absent -> [{type: 'queue-scorer'}]; schedulingProfiles: absent -> []", id="plugins_for_weights",
         ),

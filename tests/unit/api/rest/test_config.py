@@ -12,9 +12,10 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from kvatlas.api.rest.answers import changed_weights
+from kvatlas.api.rest.answers import OwnAnswers, changed_weights
 from kvatlas.api.rest.config import config_routes
 from kvatlas.api.rest.errors import install_error_handlers
+from kvatlas.api.rest.policy import policy_routes
 from kvatlas.api.rest.weights import weight_routes
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.fleet.errors import ConfigRefusedError
@@ -24,7 +25,7 @@ from kvatlas.routing.plan.metrics import ConfigMetrics
 from kvatlas.routing.plan.plan import Plan
 from kvatlas.scorers.core.model import RequestView
 from support.candidates import endpoint, load, no_chance
-from support.fleets import make_endpoint, with_endpoints
+from support.fleets import make_endpoint, make_fleet, with_endpoints
 from support.rating import decide
 
 
@@ -64,6 +65,9 @@ async def rest() -> AsyncGenerator[Rest]:
     app.include_router(config_routes(live))
     log = DecisionLog(max_count=100, max_bytes=10**7)
     app.include_router(weight_routes(live, log, partial(changed_weights, live)))
+    async with make_fleet() as fleet:
+        own = OwnAnswers(log, fleet, live)
+    app.include_router(policy_routes(live, own.set_policy))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         one = Rest(client, live, log)
         yield one
@@ -167,3 +171,33 @@ async def test_preview_of_impossible_weights_names_them(rest: Rest) -> None:
         400,
         "weights: queu: unknown key; did you mean 'queue'? allowed: queue, kvCacheUtilization, gpuPrefixCache, cpuPrefixCache",
     )
+
+
+async def test_policy_changes_at_once_and_back(rest: Rest) -> None:
+    before = (await rest.client.get("/v1/policy")).json()
+    answer = await rest.client.put("/v1/policy", json={"policy": "latency"})
+    after = (await rest.client.get("/v1/policy")).json()
+    shown = (await rest.client.get("/v1/config")).json()["config"]
+    weights = await rest.put({"queue": 3})
+
+    assert before == {"generation": 1, "policy": "weights"}
+    assert answer.status_code == 200
+    assert answer.json()["changes"][0] == "policy: 'weights' -> 'latency'"
+    assert after == {"generation": 2, "policy": "latency"}
+    assert (shown["policy"], shown.keys() & {"weights", "plugins"}) == ("latency", set())
+    assert [name for name, _, _ in rest.live.plan.profile.scorers] == ["latency-cost-scorer"]
+    assert weights[0] == 400
+    assert "policy 'latency' has no weights" in weights[1]["error"]["message"]
+
+    back = (await rest.client.put("/v1/policy", json={"policy": "weights"})).json()
+
+    assert back["generation"] == 3
+    assert rest.live.in_force == rest.live.loaded
+
+
+async def test_unknown_policy_is_refused(rest: Rest) -> None:
+    answer = await rest.client.put("/v1/policy", json={"policy": "latncy"})
+
+    assert answer.status_code == 422
+    assert "'weights' or 'latency'" in answer.json()["error"]["message"]
+    assert rest.live.generation == 1

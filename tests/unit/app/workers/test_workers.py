@@ -190,6 +190,19 @@ def test_weights_outlive_the_leader_until_the_file_changes(tmp_path: Path) -> No
     together(tmp_path / "kvatlas.yaml", play)
 
 
+def test_policy_and_shadow_reach_all_workers(tmp_path: Path) -> None:
+    async def play(all_of_it: Kvatlas) -> None:
+        changed = await all_of_it.workers[1].answers.set_policy("latency")
+        shadowed = await all_of_it.workers[2].answers.set_shadow("weights")
+        assert (changed.missing_workers, shadowed.missing_workers) == ([], [])
+        configs = [each.live.in_force for each in all_of_it.workers.values()]
+        assert {(each.policy, each.shadow.policy) for each in configs} == {("latency", "weights")}
+        await all_of_it.workers[2].answers.set_shadow(None)
+        assert {each.live.in_force.shadow.policy for each in all_of_it.workers.values()} == {None}
+
+    together(tmp_path / "kvatlas.yaml", play)
+
+
 def test_leader_continues_after_the_generations_of_others_when_it_began_alone(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         for queue in (5, 6, 7):

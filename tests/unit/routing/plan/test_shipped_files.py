@@ -162,6 +162,16 @@ def test_schema_lets_plugins_of_other_packages_through() -> None:
     jsonschema.validate(yaml.safe_load(text), SCHEMA)
 
 
+def test_latency_file_is_the_policy(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\npolicy: latency\n")
+    plans = [make_plan(load_scheduled(file).config) for file in (own, FOLDER / "latency.yaml")]
+
+    one, other = ((each.config.plugins, each.config.scheduling_profiles) for each in plans)
+    assert one == other
+    assert plans[0].references == plans[1].references
+
+
 EXAMPLES = [
     pytest.param(path, text, id=f"{path.stem}-{number}")
     for path in tracked_files()

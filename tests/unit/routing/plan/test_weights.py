@@ -13,6 +13,7 @@ from kvatlas.routing.plan.weights import weights_of, with_weights
 from support.plans import config, profile
 
 SHORT = config(weights={"queue": 5, "cpuPrefixCache": 6})
+LATENCY = config(policy="latency")
 PLUGINS = config(
     "queue-scorer",
     {"type": "active-request-scorer", "name": "busy"},
@@ -53,6 +54,12 @@ def test_weights_named_are_changed_and_the_others_stay(
 @pytest.mark.parametrize(
     ("start", "weights", "problem"),
     [
+        pytest.param(
+            LATENCY,
+            {"latency-cost-scorer": 2},
+            "weights: policy 'latency' has no weights; change the policy first, or give plugins",
+            id="policy",
+        ),
         pytest.param(
             SHORT,
             {"queu": 1},

@@ -155,5 +155,7 @@ def test_weights_without_a_place_are_refused() -> None:
 
 
 def test_policy_without_weights_cannot_be_tuned() -> None:
-    with pytest.raises(ReplayError, match="policy 'random' has no weights to tune"):
-        settings_of(Case(Policy("random"), FleetSpec(), 0.0), max_cpu_gib=0.0)
+    latency = KVAtlasConfig(api_version="kvatlas/v1", policy="latency")
+    for policy in (Policy("random"), Policy("latency", latency)):
+        with pytest.raises(ReplayError, match=f"policy '{policy.name}' has no weights to tune"):
+            settings_of(Case(policy, FleetSpec(), 0.0), max_cpu_gib=0.0)

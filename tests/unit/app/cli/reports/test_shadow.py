@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
@@ -54,8 +55,54 @@ def test_report_has_a_line_for_every_part() -> None:
     ]
 
 
+POLICY = FULL.model_copy(
+    update={
+        "policy": "latency",
+        "file": None,
+        "refusal": None,
+        "ttft_gain_seconds": MeanOut(mean=0.16, margin=0.02, requests=100),
+        "live_ttft_seconds": MeanOut(mean=0.64, margin=0.05, requests=100),
+        "shadow_ttft_seconds": MeanOut(mean=0.48, margin=0.04, requests=100),
+        "terms": {},
+    }
+)
+SWITCH = "switch                  kvatlas policy latency, or policy: latency in the configuration"
+
+
+def test_policy_is_reported_with_both_times_and_how_to_switch() -> None:
+    found = lines(POLICY)
+
+    assert found[0] == "policy latency: 100 requests in 60 s"
+    assert found[5:8] == [
+        "first token             +160.0 ± 20.0 ms sooner",
+        "  expected              640.0 ms now, 480.0 ms by the shadow",
+        SWITCH,
+    ]
+
+
+@pytest.mark.parametrize(
+    "gain",
+    [
+        pytest.param(MeanOut(mean=0.16, margin=0.17, requests=100), id="not_sure"),
+        pytest.param(MeanOut(mean=0.16, margin=None, requests=1), id="one_request"),
+        pytest.param(MeanOut(mean=-0.16, margin=0.02, requests=100), id="slower"),
+        pytest.param(None, id="not_predicted"),
+    ],
+)
+def test_no_switch_is_proposed_while_the_gain_may_be_none(gain: MeanOut | None) -> None:
+    assert SWITCH not in lines(POLICY.model_copy(update={"ttft_gain_seconds": gain}))
+
+
+def test_missing_prediction_is_named() -> None:
+    found = lines(POLICY.model_copy(update={"ttft_gain_seconds": None}))
+
+    assert found[5] == "first token             not predicted yet: needs more streamed responses"
+
+
 def test_setting_is_named_when_there_is_no_shadow() -> None:
-    assert lines(NO_SHADOW) == ["there is no shadow; shadow.file names its configuration"]
+    assert lines(NO_SHADOW) == [
+        "there is no shadow; kvatlas shadow --policy latency compares that policy, shadow.file a configuration"
+    ]
 
 
 def test_metrics_have_gains_and_faults_once_there_are_some(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvatlas.configs.observers import ShadowConfig
+from kvatlas.configs.policies import POLICY_NAMES
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.routing.observers.shadow import shadow as module
 from kvatlas.routing.observers.shadow.shadow import Shadow
@@ -20,7 +22,7 @@ from kvatlas.routing.plan.plan import make_plan
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.scheduler import Deciding
-from kvatlas.scorers.core.shadow import Draws, Repeat
+from kvatlas.scorers.core.shadow import Draws, Repeat, ShadowTally
 from support.candidates import endpoint, held, load
 from support.fleets import make_config
 from support.rating import decide
@@ -50,7 +52,7 @@ FLEET = [
 ]
 
 
-def make_shadow(file: Path, config: KVAtlasConfig | None = None, **options: float) -> Shadow:
+def make_shadow(file: Path, config: KVAtlasConfig | None = None, **options: Any) -> Shadow:
     return Shadow(
         ShadowConfig(file=str(file), **options),
         config or make_config(),
@@ -290,3 +292,32 @@ async def test_file_is_followed_until_it_is_stopped(tmp_path: Path, monkeypatch:
     await until(check, what="the file")
     await shadow.stop()
     assert shadow.age_s == 0.0
+
+
+async def test_policy_decides_at_once_and_follows_the_live_configuration() -> None:
+    shadow = Shadow(ShadowConfig(policy="weights"), make_config(policy="latency"), rng=lambda: 0.0)
+    live = make_plan(make_config(policy="latency")).profile
+    shadow.start()
+    assert (shadow.name, shadow.refusal) == ("weights", "")
+    by_queue = routed(shadow, live, VIEW, FLEET)
+    await settled()
+    assert (shadow.tally.agreed, shadow.tally.disagreed) == (0, 1)
+
+    weights = {"queue": 0, "kvCacheUtilization": 0, "gpuPrefixCache": 1, "cpuPrefixCache": 0}
+    shadow.follow(make_config(policy="latency", weights=weights))
+    by_prefix = routed(shadow, live, VIEW, FLEET)
+    await settled()
+
+    assert by_queue.best.name == by_prefix.best.name
+    assert (shadow.tally.agreed, shadow.tally.disagreed) == (1, 0)
+    await shadow.stop()
+
+
+async def test_expected_times_of_both_picks_add_up_to_the_gain() -> None:
+    tally = ShadowTally()
+    live, other = (decide(make_plan(make_config(policy=each)).profile, VIEW, FLEET) for each in POLICY_NAMES)
+
+    tally.add(live, other, {"a": 0.3, "b": 0.5})
+
+    assert tally.ttft_gain_s.mean == pytest.approx(tally.live_ttft_s.mean - tally.shadow_ttft_s.mean)
+    assert tally.shadow_ttft_s.n == 1

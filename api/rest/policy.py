@@ -1,0 +1,36 @@
+"""`/v1/policy`: the policy in force, and its change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter
+
+from ...configs.policies import policy_of
+from ...configs.section import PolicyName
+from ...routing.plan.live import LiveConfig
+from .models import ChangedOut
+from .policy_models import PolicyIn, PolicyOut
+
+SetPolicy = Callable[[PolicyName], Awaitable[ChangedOut]]
+"""See `Answers.set_policy`."""
+
+
+def policy_routes(live: LiveConfig, set_policy: SetPolicy) -> APIRouter:
+    """Return the routes of `/v1/policy`."""
+    router = APIRouter(prefix="/v1", tags=["kvatlas"])
+
+    @router.get("/policy", summary="The policy in force")
+    async def policy() -> PolicyOut:
+        """Return the name of the policy by which endpoints are chosen."""
+        return PolicyOut(generation=live.generation, policy=policy_of(live.in_force))
+
+    @router.put("/policy", summary="Change the policy")
+    async def change(body: PolicyIn) -> ChangedOut:
+        """Choose endpoints by this policy from the next decision on, also in place of plugins.
+
+        The file is not written: when it is loaded again, its policy is in force.
+        """
+        return await set_policy(body.policy)
+
+    return router

@@ -1,0 +1,71 @@
+"""Named policies, `policy` of a configuration: each stands for plugins and a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import get_args
+
+import msgspec
+
+from .errors import Problem
+from .schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig, SchedulingProfileConfig
+from .section import PolicyName
+
+POLICY_NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
+
+_PLUGINS: dict[PolicyName, tuple[PluginConfig, ...]] = {
+    "latency": (PluginConfig(type="latency-cost-scorer"),),
+}
+"""Policy -> its plugins, all of which are in its profile; `latency.yaml` has the same for the reference's format."""
+
+
+_BESIDE_PLUGINS = {
+    "weights": "found weights together with plugins; write the weights in schedulingProfiles, or remove plugins",
+    "policy": "found policy together with plugins; remove one of them",
+}
+"""Key -> the problem if it is in a file with `plugins`."""
+
+
+def expanded(config: KVAtlasConfig) -> KVAtlasConfig:
+    """Return the configuration with the plugins and the profile of its policy; itself if its policy has none."""
+    plugins = _PLUGINS.get(config.policy)
+    if plugins is None:
+        return config
+    references = tuple(ProfilePluginConfig(plugin_ref=each.known_as) for each in plugins)
+    profile = SchedulingProfileConfig(plugins=references)
+    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=(profile,))
+
+
+def with_policy(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:
+    """Return the configuration with another policy, and without plugins of its own."""
+    return msgspec.structs.replace(config, policy=policy, plugins=(), scheduling_profiles=())
+
+
+def with_shadow(config: KVAtlasConfig, policy: PolicyName | None) -> KVAtlasConfig:
+    """Return the configuration with a policy as its shadow in place of any other shadow; None for no shadow."""
+    shadow = msgspec.structs.replace(config.shadow, file="", policy=policy)
+    return msgspec.structs.replace(config, shadow=shadow)
+
+
+def policy_problems(config: KVAtlasConfig, keys: Container[object]) -> Iterator[Problem]:
+    """Yield contradictions between policies and plugins.
+
+    Args:
+        config: the content of a file.
+        keys: those that the file has at its top.
+    """
+    if config.plugins:
+        # the short forms imply their own plugins
+        yield from (Problem(_BESIDE_PLUGINS[key], (key,)) for key in _BESIDE_PLUGINS if key in keys)
+    if config.policy != "weights" and config.scheduling_profiles:
+        message = (
+            f"found schedulingProfiles together with policy {config.policy!r}, which has its own profile"
+        )
+        yield Problem(f"{message}; remove one of them", ("schedulingProfiles",))
+    if config.shadow.policy and config.shadow.file:
+        yield Problem("found policy together with file; remove one of them", ("shadow", "policy"))
+
+
+def policy_of(config: KVAtlasConfig) -> str:
+    """Return the name of the policy; `plugins` if the configuration has its own."""
+    return "plugins" if config.policy == "weights" and config.plugins else config.policy

@@ -1,0 +1,1 @@
+"""Several configurations in real time, one after another on the same simulated servers with the same chats."""
