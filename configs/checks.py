@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from .address import (
-    MAX_PORT,
     HostPort,
     ZmqAddress,
     check_base_url,
@@ -18,9 +17,10 @@ from .address import (
 from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, MAX_ATTRIBUTES, Selector, attribute_names
-from .errors import KeyPath, Problem, path_text
-from .listeners import MAX_GATHER_S, ExtProcConfig, MetricsTlsConfig, RestConfig, ServerConfig, TlsConfig
+from .errors import KeyPath, Problem
+from .listener_checks import listener_problems
 from .networks import parse_network
+from .problems import malformed, repeated
 from .schema import (
     EndpointsConfig,
     EventsConfig,
@@ -35,23 +35,17 @@ from .schema import (
     WeightsConfig,
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
-from .secrets import masked_message
 from .tracing import TracingConfig
 from .words import nearest
-
-MIN_WORKER_TIMEOUT_S = 1.0
-"""A busy machine stops a process for some tenths of a second."""
 
 
 def check_config(config: KVAtlasConfig) -> list[Problem]:
     """Return every contradiction in a configuration whose types are valid."""
     return [
-        *_server_problems(config.server),
-        *_ext_proc_problems(config.ext_proc),
-        *_rest_problems(config.rest),
+        *listener_problems(config),
         *_admission_problems(config),
         *_bind_problems(config),
-        *_malformed(("events", "bind"), config.events.bind, check_bind_address),
+        *malformed(("events", "bind"), config.events.bind, check_bind_address),
         *_model_problems(config),
         *_source_problems(config.endpoints),
         *endpoint_problems(("endpoints", "static"), config.endpoints.static, config.events),
@@ -71,7 +65,7 @@ def check_plugins(
     plugins: Sequence[PluginConfig], profiles: Sequence[SchedulingProfileConfig]
 ) -> Iterator[Problem]:
     """Yield repeated names, references to plugins that do not exist, and weights that are not finite."""
-    yield from _repeated(
+    yield from repeated(
         (
             (("plugins", number, "name" if each.name else "type"), each.known_as)
             for number, each in enumerate(plugins)
@@ -113,12 +107,12 @@ def _model_problems(config: KVAtlasConfig) -> Iterator[Problem]:
             yield Problem(message, (*path, "endpointLabels"))
         names += [((*path, "names", place), name) for place, name in enumerate(model.names)]
         names += [((*path, "adapters", place), name) for place, name in enumerate(model.adapters)]
-    yield from _repeated(names, "name")
+    yield from repeated(names, "name")
 
 
 def _remote_problems(model: KeyPath, remote: RemoteTokenizerConfig) -> Iterator[Problem]:
     if remote.url not in ("", "endpoints"):
-        yield from _malformed((*model, "remoteTokenizer", "url"), remote.url, check_base_url)
+        yield from malformed((*model, "remoteTokenizer", "url"), remote.url, check_base_url)
 
 
 def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
@@ -127,7 +121,7 @@ def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         message = "found 'bind' with several workers, which cannot listen on one address; use connect, or one worker"
         yield Problem(message, ("events", "mode"))
     for place, network in enumerate(events.bind_allow):
-        yield from _malformed(("events", "bindAllow", place), network, parse_network)
+        yield from malformed(("events", "bindAllow", place), network, parse_network)
     if not events.bind_allow:
         message = (
             'found no network, so that no publisher could connect; for all of them: ["0.0.0.0/0", "::/0"]'
@@ -139,97 +133,6 @@ def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         yield Problem("missing, expected both keyFile and peersFolder", ("events", "curve", missing))
     if curve.key_file and events.mode != "bind":
         yield Problem("found keys with mode 'connect', where they have no use", ("events", "curve"))
-
-
-def _rest_problems(rest: RestConfig) -> Iterator[Problem]:
-    for number, text in enumerate(rest.register_allow):
-        yield from _malformed(("rest", "registerAllow", number), text, parse_network)
-
-
-def _server_problems(server: ServerConfig) -> Iterator[Problem]:
-    taken: list[tuple[KeyPath, str]] = []
-    listeners = {
-        "extProc": server.ext_proc,
-        "health": server.health,
-        "rest": server.rest,
-        "metrics": server.metrics,
-    }
-    for name, text in listeners.items():
-        path: KeyPath = ("server", name)
-        if not text:
-            continue
-        yield from _malformed(path, text, _check_listener)
-        if not text.endswith(":0"):
-            taken.append((path, text))
-    yield from _repeated(taken, "address")
-    yield from _worker_problems(server.workers, taken)
-    if server.worker_timeout < MIN_WORKER_TIMEOUT_S:
-        message = f"found {server.worker_timeout}, expected at least {MIN_WORKER_TIMEOUT_S:g}s"
-        yield Problem(f"{message}; a busy worker would be killed", ("server", "workerTimeout"))
-    yield from _tls_problems(server.tls)
-    yield from _pair_problems(("server", "metricsTls"), server.metrics_tls)
-    if server.auth.protect_reads and not server.auth.bearer_token_file:
-        message = "found none together with protectReads, expected the file with the token"
-        yield Problem(message, ("server", "auth", "bearerTokenFile"))
-    if server.auth.metrics_review and server.auth.metrics_token_file:
-        message = "found true together with metricsTokenFile; keep one of the two"
-        yield Problem(message, ("server", "auth", "metricsReview"))
-
-
-def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -> Iterator[Problem]:
-    """Yield ports of several workers that collide with those of another listener, or are above 65535."""
-    if n_workers == 1:
-        return
-    taken: dict[int, str] = {}
-    for path, text in listeners:
-        try:
-            first = HostPort.parse(text, lowest_port=0).port
-        except ValueError:
-            continue  # already reported
-        if first + n_workers - 1 > MAX_PORT:
-            yield Problem(f"found {text!r}, but {n_workers} workers need ports above {MAX_PORT}", path)
-        for port in range(first, first + n_workers):
-            if port in taken:
-                message = (
-                    f"found {text!r}: with {n_workers} workers, port {port} is also one of {taken[port]}"
-                )
-                yield Problem(f"{message}; leave that many ports between listeners", path)
-                break
-        taken |= dict.fromkeys(range(first, first + n_workers), path_text(path))
-
-
-def _tls_problems(tls: TlsConfig) -> Iterator[Problem]:
-    path: KeyPath = ("server", "tls")
-    yield from _pair_problems(path, tls)
-    if tls.self_signed is True and tls.cert_file:
-        yield Problem("found true together with certFile; keep one of the two", (*path, "selfSigned"))
-    if tls.client_ca_file and not tls.cert_file and tls.self_signed is not True:
-        yield Problem("found a file without certFile, which switches TLS on", (*path, "clientCaFile"))
-
-
-def _pair_problems(path: KeyPath, tls: TlsConfig | MetricsTlsConfig) -> Iterator[Problem]:
-    if bool(tls.cert_file) != bool(tls.key_file):
-        missing = "certFile" if tls.key_file else "keyFile"
-        yield Problem("found none, expected the file that belongs to the other", (*path, missing))
-    if isinstance(tls, MetricsTlsConfig) and tls.client_ca_file and not tls.cert_file:
-        yield Problem("found a file without certFile, which switches TLS on", (*path, "clientCaFile"))
-
-
-def _check_listener(text: str) -> None:
-    HostPort.parse(text, lowest_port=0)
-
-
-def _ext_proc_problems(ext_proc: ExtProcConfig) -> Iterator[Problem]:
-    if ext_proc.gather > MAX_GATHER_S:
-        message = f"found {ext_proc.gather}, expected at most {MAX_GATHER_S * 1000:.0f}ms"
-        yield Problem(
-            f"{message}; every token of a busy fleet would wait for that long", ("extProc", "gather")
-        )
-    if ext_proc.max_held_bytes < ext_proc.max_body_bytes:
-        message = (
-            f"found {ext_proc.max_held_bytes}, expected at least maxBodyBytes of {ext_proc.max_body_bytes}"
-        )
-        yield Problem(f"{message}; the longest bodies would never be read", ("extProc", "maxHeldBytes"))
 
 
 def _admission_problems(config: KVAtlasConfig) -> Iterator[Problem]:
@@ -259,24 +162,24 @@ def endpoint_problems(
         if not malformed:
             yield from _rank_problems((*base, number), endpoint, events)
     numbered = list(enumerate(endpoints))
-    yield from _repeated((((*base, number, "name"), each.name) for number, each in numbered), "name")
-    yield from _repeated(
+    yield from repeated((((*base, number, "name"), each.name) for number, each in numbered), "name")
+    yield from repeated(
         (((*base, number, "address"), _normal_address(each.address)) for number, each in numbered), "address"
     )
-    yield from _repeated(
+    yield from repeated(
         (((*base, number, "events"), each.events) for number, each in numbered if each.events),
         "events address",
     )
 
 
 def _address_problems(path: KeyPath, endpoint: StaticEndpoint) -> Iterator[Problem]:
-    yield from _malformed((*path, "address"), endpoint.address, HostPort.parse)
+    yield from malformed((*path, "address"), endpoint.address, HostPort.parse)
     if endpoint.events:
-        yield from _malformed((*path, "events"), endpoint.events, ZmqAddress.parse)
+        yield from malformed((*path, "events"), endpoint.events, ZmqAddress.parse)
     if endpoint.replay:
-        yield from _malformed((*path, "replay"), endpoint.replay, ZmqAddress.parse)
+        yield from malformed((*path, "replay"), endpoint.replay, ZmqAddress.parse)
     if endpoint.metrics:
-        yield from _malformed((*path, "metrics"), endpoint.metrics, check_metrics_url)
+        yield from malformed((*path, "metrics"), endpoint.metrics, check_metrics_url)
 
 
 def _rank_problems(path: KeyPath, endpoint: StaticEndpoint, events: EventsConfig) -> Iterator[Problem]:
@@ -328,10 +231,10 @@ def election_problems(config: KVAtlasConfig) -> Iterator[Problem]:
 
 
 def _tier_problems(tiers: tuple[TierConfig, ...]) -> Iterator[Problem]:
-    yield from _repeated(
+    yield from repeated(
         ((("tiers", number, "name"), tier.name) for number, tier in enumerate(tiers)), "tier name"
     )
-    yield from _repeated(
+    yield from repeated(
         (
             (("tiers", number, "media", position), medium.upper())
             for number, tier in enumerate(tiers)
@@ -371,9 +274,9 @@ def _engine_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
         for field in msgspec.structs.fields(EngineConfig):
             text: str | dict[str, str] | None = getattr(engine, field.name)
             if isinstance(text, str) and text and not field.name.endswith("_label"):
-                yield from _malformed((*base, name, field.encode_name), text, Selector.parse)
+                yield from malformed((*base, name, field.encode_name), text, Selector.parse)
         for attribute, text in engine.attributes.items():
-            yield from _malformed((*base, name, "attributes", attribute), text, Selector.parse)
+            yield from malformed((*base, name, "attributes", attribute), text, Selector.parse)
     if (n := len(attribute_names(scrape))) > MAX_ATTRIBUTES:
         yield Problem(f"found {n} attributes, expected at most {MAX_ATTRIBUTES}", base)
 
@@ -386,20 +289,4 @@ def _snapshot_problems(snapshot: SnapshotConfig) -> Iterator[Problem]:
 
 def _tracing_problems(tracing: TracingConfig) -> Iterator[Problem]:
     if tracing.endpoint:
-        yield from _malformed(("tracing", "endpoint"), tracing.endpoint, check_base_url)
-
-
-def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iterator[Problem]:
-    try:
-        parse(text)
-    except ValueError as error:
-        yield Problem(masked_message(str(error)), path)
-
-
-def _repeated(values: Iterable[tuple[KeyPath, str]], noun: str) -> Iterator[Problem]:
-    first: dict[str, KeyPath] = {}
-    for path, value in values:
-        if value in first:
-            yield Problem(f"found {value!r}, which is also the {noun} at {path_text(first[value])}", path)
-        else:
-            first[value] = path
+        yield from malformed(("tracing", "endpoint"), tracing.endpoint, check_base_url)

@@ -14,7 +14,7 @@ from .section import PolicyName
 POLICY_NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 _PLUGINS: dict[PolicyName, tuple[PluginConfig, ...]] = {
-    "latency": (PluginConfig(type="latency-cost-scorer"),),
+    "latency": (PluginConfig(type="fleet-cost-scorer"),),
 }
 """Policy -> its plugins, all of which are in its profile; `latency.yaml` has the same for the reference's format."""
 

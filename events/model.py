@@ -91,6 +91,7 @@ class BlockStored:
     def n_lookahead(self) -> int:
         """Tokens after each block that are part of its hash."""
         return len(self.lookahead) if self.lookahead is not None else 0
+
     space: HashSpace = HashSpace.OWN
     tenant: str | None = None
 

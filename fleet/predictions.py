@@ -75,7 +75,13 @@ class Predictions:
         size, lookahead = match.block_size, ledger.lookahead
         keys = prefix.keys(size, lookahead)
         return self._predicted.add(
-            picked.name, keys, block_size=size, now=now, ttl_s=self.ttl_s, lookahead=lookahead, wait_s=MAX_WAIT_S
+            picked.name,
+            keys,
+            block_size=size,
+            now=now,
+            ttl_s=self.ttl_s,
+            lookahead=lookahead,
+            wait_s=MAX_WAIT_S,
         )
 
     def confirm(self, endpoint: str, ledger: RankLedger) -> None:

@@ -107,9 +107,7 @@ class RankLedger(RankState):
             case AllBlocksCleared():
                 only = None if event.medium is None else self._tiers.of(event.medium)
                 for tier, spec in enumerate(self._tiers.specs):
-                    is_meant = (
-                        tier == FASTEST or spec.cleared_on_reset or event.everywhere or self._one_tree
-                    )
+                    is_meant = tier == FASTEST or spec.cleared_on_reset or event.everywhere or self._one_tree
                     if is_meant if only is None else tier == only:
                         yield from self._clear(TierId(tier))
             case _:

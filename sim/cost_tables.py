@@ -25,6 +25,9 @@ LOADS = (0.4, 0.6, 0.8, 1.0, 1.2)
 WARM_UP = 200
 """First predictions that are not counted: nearly all of them are made before anything is learned."""
 
+SECONDS = 240.0
+"""Simulated time in which agents start."""
+
 POLICIES = ("precise", "latency-cost", "slo")
 
 
@@ -36,7 +39,7 @@ def error_table(loads: list[float], granularity: int) -> Table:
     for name in ("TTFT", "first 200", "TPOT"):
         table.add_column(name, justify="right")
     for load in loads:
-        trace = agents(AGENTS, load, 1)
+        trace = agents(AGENTS, SECONDS, load, 1)
         for weights, label in (
             (None, "speed"),
             (None, ""),
@@ -60,7 +63,7 @@ def objectives_table(loads: list[float], granularity: int) -> Table:
     for name in ("met", "TTFT mean, s", "p99, s", "hit rate"):
         table.add_column(name, justify="right")
     for load in loads:
-        plan = Plan((with_objectives(agents(AGENTS, load, 1)),), Timing(), granularity)
+        plan = Plan((with_objectives(agents(AGENTS, SECONDS, load, 1)),), Timing(), granularity)
         cases = [Case(named_policy(name), TWO_SPEEDS, 100.0) for name in POLICIES]
         for outcome in compare(plan, cases):
             figures = {name: each.mean for name, each in outcome.figures.items()}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ...configs.schema import EventsConfig
 from ...events.envelope import STORE_MEDIA_PREFIX
 from ...events.stream import Trust
-from ...fleet.drafters import LABEL
 from ...events.subscription import Subscription
+from ...fleet.drafters import LABEL
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.rank import Rank

@@ -86,7 +86,10 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
             raise SchedulingError(problems)
         return Plan(config, profile_of_weights(config), requests=parsing_policy(config))
     if config.disaggregation.is_on:
-        message = "found together with plugins; add disagg-profile-handler to plugins instead"
+        found = "plugins" if config.policy == "weights" else f"policy {config.policy!r}"
+        message = (
+            f"found together with {found}; it needs policy weights, or disagg-profile-handler among plugins"
+        )
         raise SchedulingError([Problem(message, ("disaggregation",))])
     return _Planner(config, before.built if before is not None else {}).plan()
 

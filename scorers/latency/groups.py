@@ -87,10 +87,6 @@ class GroupedFits:
         fit = self._fits.get(group)
         return fit.coefficients if fit is not None else self._priors
 
-    def terms_ms(self, candidates: Candidates, features: Sequence[FloatArray]) -> list[FloatArray]:
-        """Return the products one by one, in the order of the features."""
-        return [cost * quantity for cost, quantity in zip(self._costs(candidates), features, strict=True)]
-
     @property
     def has_learned(self) -> bool:
         """Whether any group has at least `MIN_OBSERVATIONS`."""

@@ -162,6 +162,8 @@ def test_evidence_of_a_restart_from_elsewhere_makes_its_times_believed_again() -
     shell.resets.clear()
     replay(stream, shell, 1, life=6, now=600.0)
     assert shell.resets == ["replay answered with another life's batch 1"]
+
+
 def long_joined() -> tuple[PublisherStream[int], Shell]:
     """Return a stream without replay that no longer keeps the time stamp of batch 0."""
     stream, shell = make_stream(can_replay=False)

@@ -185,7 +185,7 @@ async def test_policy_changes_at_once_and_back(rest: Rest) -> None:
     assert answer.json()["changes"][0] == "policy: 'weights' -> 'latency'"
     assert after == {"generation": 2, "policy": "latency"}
     assert (shown["policy"], shown.keys() & {"weights", "plugins"}) == ("latency", set())
-    assert [name for name, _, _ in rest.live.plan.profile.scorers] == ["latency-cost-scorer"]
+    assert [name for name, _, _ in rest.live.plan.profile.scorers] == ["fleet-cost-scorer"]
     assert weights[0] == 400
     assert "policy 'latency' has no weights" in weights[1]["error"]["message"]
 

@@ -70,3 +70,10 @@ def test_section_beside_plugins_is_refused() -> None:
 
     with pytest.raises(SchedulingError, match="disaggregation: found together with plugins"):
         make_plan(config)
+
+
+def test_policy_without_stages_is_refused() -> None:
+    config = make_config(disaggregation={"encode": True}, policy="latency")
+
+    with pytest.raises(SchedulingError, match="disaggregation: found together with policy 'latency'"):
+        make_plan(config)
