@@ -64,6 +64,8 @@ class Fleet:
         self._scraper, self._loads, self._metrics = scraper, loads, metrics
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
+        self.load_is_read: Callable[[], bool] = lambda: True
+        """Return whether decisions read what endpoints report of their load; if not, known requests need few scrapes."""
         self._table = FleetTable({})
         self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         loads.listen(self._table.set_load)
@@ -71,6 +73,7 @@ class Fleet:
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
         self.in_flight = InFlight(siblings, on_change=self._table.set_in_flight)
+        scraper.known_requests = self._known_requests
         self.audit = Audit()
         self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
@@ -251,7 +254,8 @@ class Fleet:
 
         Returns what the endpoint is now predicted to hold, None if that is nothing new.
         """
-        self._scraper.picked(picked.name)
+        if self.load_is_read():
+            self._scraper.picked(picked.name)
         if prefix is not None:
             self.atlas.routed(picked.name, prefix, picked.prefix)
         return self.predictions.routed(picked, prefix, now=now)
@@ -278,6 +282,12 @@ class Fleet:
     def load(self, name: str, *, now: float) -> Load | None:
         """Return the last load of the endpoint, None if it was never read or is too old."""
         return self._loads.get(name, now)
+
+    def _known_requests(self, name: str) -> int | None:
+        """See `scrape.target.KnownRequests`: None if the load is read, or if the end of a request is not seen."""
+        if self.load_is_read() or self.in_flight.n_unseen(name):
+            return None
+        return self.in_flight.of(name).requests
 
     def scrape_status(self, name: str) -> ScrapeStatus | None:
         """Return the state of scraping the endpoint, None if it is not scraped."""

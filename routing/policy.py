@@ -51,3 +51,8 @@ class Policy:
     requests: RequestPolicy = field(default_factory=RequestPolicy)
     load: LoadEstimate | None = None
     burst: BurstProducer | None = None
+
+    @property
+    def reads_load(self) -> bool:
+        """Whether a decision may depend on what endpoints report of their load. Cost: O(objectives)."""
+        return self.profile.reads_load or self.admission.reads_load

@@ -38,6 +38,11 @@ class Records:
         self._observers = observers
         self._logged_faults: set[tuple[str, str]] = set()
 
+    @property
+    def reads_load(self) -> bool:
+        """Whether an observer needs what endpoints report of their load."""
+        return self._observers is not None and self._observers.reads_load
+
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision that an observer repeats; None if `rng` itself will do."""
         return self._observers.draws(rng) if self._observers is not None else None

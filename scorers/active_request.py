@@ -32,6 +32,7 @@ class ActiveRequestScorer:
     """
 
     type = "active-request-scorer"
+    reads_no_load = True
 
     def __init__(self, *, idle_threshold: int, max_busy_score: float) -> None:
         self._idle_threshold, self._max_busy_score = idle_threshold, max_busy_score

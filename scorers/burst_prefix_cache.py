@@ -75,6 +75,7 @@ class BurstScorer:
     """
 
     type = "prefix-cache-scorer"
+    reads_no_load = True
 
     def __init__(self, block_size: int, *, length_weight: float, length_scale_tokens: int) -> None:
         self._block_size = block_size

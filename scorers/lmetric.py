@@ -36,6 +36,7 @@ class LMetricScorer:
     """
 
     type = "lmetric-scorer"
+    reads_no_load = True
 
     def __init__(self, source: PrefixSource) -> None:
         self._source = source

@@ -37,6 +37,7 @@ class NoHitLruScorer:
     """
 
     type = "no-hit-lru-scorer"
+    reads_no_load = True
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -15,6 +15,7 @@ class PrecisePrefixCacheScorer(PrefixCacheScorer):
     """
 
     type = "precise-prefix-cache-scorer"
+    reads_no_load = True
 
 
 def register(registry: Registry) -> None:

@@ -65,6 +65,7 @@ class PrefixCacheScorer:
     """
 
     type = "prefix-cache-scorer"
+    reads_no_load = True
 
     def __init__(
         self, source: PrefixSource, *, length_weight: float = 0.0, length_scale_tokens: int = 8192

@@ -25,6 +25,7 @@ class _SessionScorer(Sessions):
     """Score 1 for the endpoint of the request's session, else 0. Ties: without a known session all score 0."""
 
     type = PLUGIN_TYPE
+    reads_no_load = True
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is 1 for the session's endpoint, None if there is no session."""

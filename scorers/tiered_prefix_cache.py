@@ -32,6 +32,7 @@ class TieredPrefixCacheScorer(PrefixCacheScorer):
     """
 
     type = "tiered-prefix-cache-scorer"
+    reads_no_load = True
 
     def __init__(self, tier_credits: Sequence[float]) -> None:
         super().__init__(TierCredits(tuple(tier_credits)))

@@ -31,6 +31,7 @@ class TokenLoadScorer:
     """
 
     type = "token-load-scorer"
+    reads_no_load = True
 
     def __init__(self, threshold_tokens: int) -> None:
         self._threshold = threshold_tokens

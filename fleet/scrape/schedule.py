@@ -48,7 +48,8 @@ class Spread:
 class Schedule:
     """Scrape times of one endpoint.
 
-    A scrape that shows work, or a pick, makes the endpoint busy. Every other scrape doubles the period, up to the idle
+    A scrape that shows work, or a pick, makes the endpoint busy; requests that are known without a scrape are no work in
+    this sense. Every other scrape doubles the period, up to the idle
     interval. For a period p the ticks are at (n + phase) * p, so endpoints with the same period stay spread over it.
 
     Args:

@@ -9,7 +9,7 @@ from ...configs.engines import EngineSeries
 from ...scorers.core.base import Rng
 from .loads import LoadTable
 from .schedule import Schedule, Spread
-from .target import FactsListener, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
+from .target import FactsListener, KnownRequests, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
 
 
 class Scraper:
@@ -32,7 +32,9 @@ class Scraper:
         clock: Callable[[], float],
         rng: Rng,
     ) -> None:
-        self._context = ScrapeContext(settings, loads, clock)
+        self._context = ScrapeContext(settings, loads, clock, lambda name: self.known_requests(name))
+        self.known_requests: KnownRequests = lambda _: None
+        """See `target.KnownRequests`."""
         self._spread = Spread(rng())
         self._targets: dict[str, Target] = {}
         self._ending: set[asyncio.Task[None]] = set()

@@ -24,6 +24,10 @@ FactsListener = Callable[[str, EngineFacts], None]
 """Called with an endpoint's name and facts after its first scrape, and whenever they have changed."""
 
 
+KnownRequests = Callable[[str], int | None]
+"""Called with an endpoint's name; returns the requests in flight there that need no scrape to be known, None if all do."""
+
+
 SYSTEM_TLS = ScrapeTlsConfig()
 """Certificates that the system trusts."""
 
@@ -53,11 +57,13 @@ class ScrapeContext:
         settings: current settings; a change applies from the next scrape on, that of `tls` from the next connection on.
         loads: gets the loads.
         clock: monotonic seconds, for the time of loads.
+        known_requests: see `KnownRequests`.
     """
 
     settings: ScrapeSettings
     loads: LoadTable
     clock: Callable[[], float]
+    known_requests: KnownRequests
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context of https endpoints.
@@ -133,6 +139,7 @@ class Target:
         self._supports_filter = True
         self._is_running = self._is_retry = False
         self._sent_at = 0.0
+        self._known_before: int | None = None
         self._began = self._due = self._loop.time()
         self._facts: EngineFacts | None = None
         self._n_scrapes = 0
@@ -222,6 +229,7 @@ class Target:
     def _begin(self) -> None:
         self._is_running, self._is_retry = True, False
         self._sent_at, self._began = self._context.clock(), self._loop.time()
+        self._known_before = self._context.known_requests(self.name)
         self._timer = self._loop.call_later(self._context.settings.timeout_s, self._time_out)
         self._send()
 
@@ -288,12 +296,17 @@ class Target:
         self._n_scrapes += 1
         if self._supports_filter and not self._is_filtered:
             self._request_series(self._reader.names)
-        self._schedule_next(shows_work=report.load.waiting + report.load.running > 0)
+        self._schedule_next(shows_work=report.load.waiting + report.load.running > self._known())
         self._context.loads.put(self.name, report.load)
         if report.facts != self._facts:
             self._facts = report.facts
             self._supports_filter = True  # the restarted process may support it
             self._on_facts(self.name, report.facts)
+
+    def _known(self) -> int:
+        """Return the requests that the finished scrape could show without being news, 0 if every request is."""
+        before, after = self._known_before, self._context.known_requests(self.name)
+        return 0 if before is None or after is None else max(before, after)
 
     def _request_series(self, names: Sequence[str]) -> None:
         """Request the series `names`, or all series if that is empty.

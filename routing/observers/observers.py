@@ -66,6 +66,11 @@ class Observers:
         if self.recorder is not None:
             await self.recorder.stop()
 
+    @property
+    def reads_load(self) -> bool:
+        """Whether an observer needs what endpoints report of their load."""
+        return self.shadow is not None and self.shadow.reads_load
+
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision, for `routed`; None if `rng` itself will do."""
         return self.shadow.draws(rng) if self.shadow is not None else None

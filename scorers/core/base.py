@@ -136,6 +136,19 @@ class ReadsMedia(Protocol):
 
 
 @runtime_checkable
+class ReadsNoLoad(Protocol):
+    """Plugin that reads nothing that endpoints report of their load.
+
+    If that holds for all plugins of a profile, endpoints are scraped less often while they serve only known requests.
+    """
+
+    @property
+    def reads_no_load(self) -> bool:
+        """Return True."""
+        ...
+
+
+@runtime_checkable
 class LearnsFromEnds(Protocol):
     """Plugin with a callback for the end of a routed request."""
 

@@ -20,6 +20,7 @@ class MaxScorePicker:
     """
 
     type = "max-score-picker"
+    reads_no_load = True
 
     def __init__(self, count: int = 1) -> None:
         self._count = count

@@ -19,6 +19,7 @@ from .base import (
     Picker,
     Predictor,
     ReadsMedia,
+    ReadsNoLoad,
     Rng,
     Scorer,
 )
@@ -96,6 +97,8 @@ class Profile:
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
         self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
         """Whether a plugin reads the media of requests."""
+        self.reads_load = not all(isinstance(each, ReadsNoLoad) for _, each in (*plugins, *admitters))
+        """Whether a plugin may read what endpoints report of their load."""
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:

@@ -36,6 +36,7 @@ class ByLabelFilter:
     """
 
     type = "by-label"
+    reads_no_load = True
 
     def __init__(self, label: str, valid: Collection[str | None]) -> None:
         self._label, self._valid = label, frozenset(valid)

@@ -17,6 +17,7 @@ class DecodeFilter:
     """Filter that drops endpoints whose label `llm-d.ai/role` excludes decoding, and keeps those without the label."""
 
     type = "decode-filter"
+    reads_no_load = True
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""

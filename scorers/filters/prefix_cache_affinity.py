@@ -56,6 +56,7 @@ class PrefixCacheAffinityFilter:
     """
 
     type = "prefix-cache-affinity-filter"
+    reads_no_load = True
 
     def __init__(self, source: PrefixSource, params: PrefixCacheAffinityParams) -> None:
         self._source, self._params = source, params

@@ -28,6 +28,7 @@ class _SessionFilter(Sessions):
     """Filter that drops all but the endpoint of the request's session, if that is a candidate. It never drops all."""
 
     type = PLUGIN_TYPE
+    reads_no_load = True
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""

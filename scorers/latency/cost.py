@@ -27,6 +27,7 @@ class LatencyCostScorer:
     """
 
     type = "latency-cost-scorer"
+    reads_no_load = True
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
         self._scale_ms, self._costs = params.scale_ms, TtftCosts(params, tiers)

@@ -19,6 +19,7 @@ class RandomPicker:
     """
 
     type = "random-picker"
+    reads_no_load = True
 
     def __init__(self, count: int = 1) -> None:
         self._count = count

@@ -27,6 +27,7 @@ class WeightedRandomPicker:
     """
 
     type = "weighted-random-picker"
+    reads_no_load = True
 
     def __init__(self, count: int = 1) -> None:
         self._count = count

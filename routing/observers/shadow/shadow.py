@@ -139,6 +139,11 @@ class Shadow:
             await self.look()
             await asyncio.sleep(POLL_S)
 
+    @property
+    def reads_load(self) -> bool:
+        """Whether its decisions may depend on what endpoints report of their load."""
+        return self._plan is not None and self._plan.profile.reads_load
+
     def _load(self) -> Plan:
         found = load_scheduled(self.file).config
         config = msgspec.structs.replace(

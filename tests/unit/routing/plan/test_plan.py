@@ -47,6 +47,20 @@ def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
     assert scores(plan)[0] == [("token-load-scorer", 1, pytest.approx(1, abs=0.001)), ("busy", 2.5, 1.0)]
 
 
+@pytest.mark.parametrize(
+    ("plugins", "reads_load"),
+    [
+        pytest.param((), True, id="the_weights"),
+        pytest.param(("latency-cost-scorer",), False, id="latency"),
+        pytest.param(("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), False, id="affinity"),
+        pytest.param(("latency-cost-scorer", "queue-scorer"), True, id="one_of_two"),
+        pytest.param(("latency-cost-scorer", "utilization-detector"), True, id="a_filter"),
+    ],
+)
+def test_profile_knows_whether_a_plugin_reads_the_load(plugins: tuple[str, ...], reads_load: bool) -> None:
+    assert planned(*plugins).profile.reads_load is reads_load
+
+
 def test_without_profile_every_plugin_that_decides_is_in_it() -> None:
     plan = planned(
         {"type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "a"}}},
