@@ -73,7 +73,7 @@ class Fleet:
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
         self.in_flight = InFlight(siblings, on_change=self._table.set_in_flight)
-        scraper.known_requests = self._known_requests
+        scraper.use_accounts(self._known_requests)
         self.audit = Audit()
         self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING

@@ -32,9 +32,7 @@ class Scraper:
         clock: Callable[[], float],
         rng: Rng,
     ) -> None:
-        self._context = ScrapeContext(settings, loads, clock, lambda name: self.known_requests(name))
-        self.known_requests: KnownRequests = lambda _: None
-        """See `target.KnownRequests`."""
+        self._context = ScrapeContext(settings, loads, clock)
         self._spread = Spread(rng())
         self._targets: dict[str, Target] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -46,6 +44,10 @@ class Scraper:
         self._context.settings = settings
         for target in self._targets.values():
             target.retime()
+
+    def use_accounts(self, known_requests: KnownRequests) -> None:
+        """Ask `known_requests` before and after each scrape which requests are no news."""
+        self._context.known_requests = known_requests
 
     def add(
         self, name: str, url: str, engines: Mapping[str, EngineSeries], *, on_facts: FactsListener

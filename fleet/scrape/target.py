@@ -7,7 +7,7 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...configs.engines import EngineSeries
 from ...configs.scraping import ScrapeTlsConfig
@@ -63,7 +63,7 @@ class ScrapeContext:
     settings: ScrapeSettings
     loads: LoadTable
     clock: Callable[[], float]
-    known_requests: KnownRequests
+    known_requests: KnownRequests = field(default=lambda _: None)
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context of https endpoints.

@@ -107,7 +107,7 @@ async def test_endpoint_whose_requests_are_all_known_is_scraped_like_an_idle_one
     server: MetricsServer, fleet: Fleet
 ) -> None:
     server.answer = answering(metrics(1))
-    fleet.scraper.known_requests = lambda name: 3 if name == "a" else None
+    fleet.scraper.use_accounts(lambda name: 3 if name == "a" else None)
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").interval_s == IDLE_S)
 
@@ -118,10 +118,12 @@ async def test_endpoint_whose_requests_are_all_known_is_scraped_like_an_idle_one
     await until(lambda: fleet.status("a").interval_s == IDLE_S)
 
 
-async def test_request_that_ends_or_begins_during_a_scrape_is_known(server: MetricsServer, fleet: Fleet) -> None:
+async def test_request_that_ends_or_begins_during_a_scrape_is_known(
+    server: MetricsServer, fleet: Fleet
+) -> None:
     known = itertools.cycle((2, 1))
     server.answer = answering(metrics(0))
-    fleet.scraper.known_requests = lambda _: next(known)
+    fleet.scraper.use_accounts(lambda _: next(known))
     fleet.add("a", server.url)
 
     await until(lambda: fleet.status("a").interval_s == IDLE_S)

@@ -56,7 +56,12 @@ class Audit:
 
 
 async def ask_at_once(
-    servers: Sequence[VllmServer], folder: Path, *, n_requests: int, seed: int, progress: Callable[[str], None]
+    servers: Sequence[VllmServer],
+    folder: Path,
+    *,
+    n_requests: int,
+    seed: int,
+    progress: Callable[[str], None],
 ) -> list[Audit]:
     """Send `n_requests` at each level through Envoy and kvatlas, on running servers.
 
@@ -103,11 +108,11 @@ async def _audits(session: aiohttp.ClientSession, kvatlas: str, level: int, seen
     new = [row["requestId"] for row in reversed(listed) if row["requestId"] not in seen]
     seen.update(new)
     decisions = [await _get(session, f"{kvatlas}/v1/decisions/{request}") for request in new]
-    return [_audit(decision, level) for decision in decisions if decision["audit"] is not None]
+    return [_audit(decision, level) for decision in decisions if decision["audited"] is not None]
 
 
 def _audit(decision: dict[str, Any], level: int) -> Audit:
-    audit, picked = decision["audit"], decision["picked"][0]
+    audit, picked = decision["audited"], decision["picked"][0]
     prefix = next(row["prefix"] for row in decision["endpoints"] if row["name"] == picked)
     expected = sum(audit["expectedTokens"].values())
     return Audit(

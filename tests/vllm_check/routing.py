@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -63,6 +64,7 @@ class Run:
         seed: of the workload.
         workload: every turn.
         tiers: prompt tokens that the servers found, by their own name of the tier.
+        elapsed_s: seconds of the run.
         server_s: CPU seconds of the servers.
         picks: requests that kvatlas picked a server for.
         expected_tokens: cached tokens that it expected for them.
@@ -74,6 +76,7 @@ class Run:
     seed: int
     workload: WorkloadResult
     tiers: Mapping[str, int]
+    elapsed_s: float
     server_s: float
     picks: int = 0
     expected_tokens: int = 0
@@ -115,8 +118,10 @@ async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, fo
         if arm.settings is not None:
             kvatlas = await stack.enter_async_context(kvatlas_for(servers, folder, arm.settings))
         envoy = await stack.enter_async_context(envoy_for(servers, kvatlas))
+        started = time.monotonic()
         before, cpu_before = await metric_sums(pages), sum(server.cpu_s() for server in servers)
         result = await run_workload(envoy.gateway_url, MODEL_NAME, spec)
+        elapsed_s = time.monotonic() - started
         cpu_after, after = sum(server.cpu_s() for server in servers), await metric_sums(pages)
         picker: Counter[str] = Counter()
         if kvatlas is not None:
@@ -131,6 +136,7 @@ async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, fo
         seed=spec.seed,
         workload=result,
         tiers={tier: int(grown(f"{CACHED_BY_SOURCE}{{{tier}}}")) for tier in ("device", "host")},
+        elapsed_s=elapsed_s,
         server_s=cpu_after - cpu_before,
         picks=int(picker["kvatlas_picks_total"]),
         expected_tokens=int(picker["kvatlas_usable_prefix_tokens_total"]),

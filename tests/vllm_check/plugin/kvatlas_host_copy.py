@@ -49,7 +49,7 @@ class HostCopyWorker(OffloadingWorker):
         job_id: int,
         src_spec: LoadStoreSpec,
         dst_spec: GPULoadStoreSpec,
-        expedited: bool = False,  # noqa: ARG002, FBT001, FBT002 (vLLM 0.33 passes it)
+        expedited: bool = False,  # noqa: ARG002, FBT002 (vLLM 0.33 passes it)
     ) -> bool:
         """Copy blocks back; with `expedited` no sooner, because every copy is immediate."""
         blocks, slots = self._places(dst_spec, src_spec)

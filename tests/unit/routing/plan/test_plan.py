@@ -52,7 +52,9 @@ def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
     [
         pytest.param((), True, id="the_weights"),
         pytest.param(("latency-cost-scorer",), False, id="latency"),
-        pytest.param(("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), False, id="affinity"),
+        pytest.param(
+            ("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), False, id="affinity"
+        ),
         pytest.param(("latency-cost-scorer", "queue-scorer"), True, id="one_of_two"),
         pytest.param(("latency-cost-scorer", "utilization-detector"), True, id="a_filter"),
     ],
