@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,13 +75,13 @@ async def envoy_for(servers: Sequence[VllmServer], kvatlas: KVAtlas | None) -> A
         yield envoy
 
 
-async def metric_sums(urls: Iterable[str]) -> Counter[str]:
-    """Return sample name -> sum over all pages and labels; `name{label}` too, for every label value.
+async def metric_sums(urls: Iterable[str]) -> Mapping[str, float]:
+    """Return sample name -> sum over all pages and labels; `name{value}` too, for every label value; others are 0.
 
     Raises:
         aiohttp.ClientError: a page cannot be read.
     """
-    sums: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
     async with aiohttp.ClientSession(raise_for_status=True) as session:
         for url in urls:
             async with session.get(url) as response:

@@ -123,7 +123,7 @@ async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, fo
         result = await run_workload(envoy.gateway_url, MODEL_NAME, spec)
         elapsed_s = time.monotonic() - started
         cpu_after, after = sum(server.cpu_s() for server in servers), await metric_sums(pages)
-        picker: Counter[str] = Counter()
+        picker: Mapping[str, float] = Counter()
         if kvatlas is not None:
             kvatlas.process.check()
             picker = await metric_sums([f"{kvatlas.url}/metrics"])

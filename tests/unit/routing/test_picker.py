@@ -46,6 +46,7 @@ from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.filters.decode_role import DecodeFilter
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
+from kvatlas.scorers.queue import QueueScorer
 from kvatlas.tokenization.pipeline import PromptPipeline
 from support.candidates import no_chance
 
@@ -148,6 +149,22 @@ async def test_request_is_booked_until_its_answer_begins_and_ends(picker: Picker
     loads.append(fleet.in_flight.of(picked))
 
     assert loads == [InFlightLoad(1, 40), InFlightLoad(1, 0), InFlightLoad(0, 0)]
+
+
+async def test_fleet_knows_whether_decisions_read_the_load(picker: Picker, fleet: Fleet) -> None:
+    prefix_only, by_queue = picker.policy.profile, Profile([("queue", QueueScorer(), 1.0)], MaxScorePicker())
+    batch = Admission(AdmissionConfig(objectives={"batch": -1}))
+    discovered: dict[str, int] = {}
+    assert not fleet.load_is_read()
+
+    for policy in (Policy(2, by_queue), Policy(3, prefix_only, batch)):
+        picker.use(policy)
+        assert fleet.load_is_read()
+
+    picker.use(Policy(4, prefix_only, Admission(AdmissionConfig(), discovered=discovered)))
+    assert not fleet.load_is_read()
+    discovered["batch"] = -1
+    assert fleet.load_is_read()
 
 
 @pytest.mark.parametrize(
