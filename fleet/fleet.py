@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -26,7 +27,7 @@ from .rank import SAME_RESTART_S
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
-from .scrape.target import ScrapeStatus
+from .scrape.target import KnownLoad, ScrapeStatus
 from .settings import FleetSettings
 from .subscriptions import Subscriptions
 from .table import FleetTable
@@ -64,8 +65,8 @@ class Fleet:
         self._scraper, self._loads, self._metrics = scraper, loads, metrics
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
-        self.load_is_read: Callable[[], bool] = lambda: True
-        """Return whether decisions read what endpoints report of their load; if not, known requests need few scrapes."""
+        self.max_load_age_s: Callable[[], float] = lambda: 0.0
+        """Return the age up to which decisions accept the load of endpoints with known requests, in seconds."""
         self._table = FleetTable({})
         self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         loads.listen(self._table.set_load)
@@ -73,7 +74,7 @@ class Fleet:
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
         self.in_flight = InFlight(siblings, on_change=self._table.set_in_flight)
-        scraper.use_accounts(self._known_requests)
+        scraper.use_accounts(self._known_load)
         self.audit = Audit()
         self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
@@ -254,8 +255,9 @@ class Fleet:
 
         Returns what the endpoint is now predicted to hold, None if that is nothing new.
         """
-        if self.load_is_read():
-            self._scraper.picked(picked.name)
+        max_age_s = self.max_load_age_s()
+        if max_age_s < math.inf:
+            self._scraper.picked(picked.name, max_age_s=max_age_s)
         if prefix is not None:
             self.atlas.routed(picked.name, prefix, picked.prefix)
         return self.predictions.routed(picked, prefix, now=now)
@@ -283,11 +285,12 @@ class Fleet:
         """Return the last load of the endpoint, None if it was never read or is too old."""
         return self._loads.get(name, now)
 
-    def _known_requests(self, name: str) -> int | None:
-        """See `scrape.target.KnownRequests`: None if the load is read, or if the end of a request is not seen."""
-        if self.load_is_read() or self.in_flight.n_unseen(name):
+    def _known_load(self, name: str) -> KnownLoad | None:
+        """See `scrape.target.Accounts`: None if decisions need every load, or if the end of a request is not seen."""
+        max_age_s = self.max_load_age_s()
+        if not max_age_s or self.in_flight.n_unseen(name):
             return None
-        return self.in_flight.of(name).requests
+        return KnownLoad(self.in_flight.of(name).requests, max_age_s)
 
     def scrape_status(self, name: str) -> ScrapeStatus | None:
         """Return the state of scraping the endpoint, None if it is not scraped."""

@@ -35,9 +35,10 @@ class Admission:
         self._config, self._discovered, self._idle_interval_s = config, discovered, idle_interval_s
 
     @property
-    def reads_load(self) -> bool:
-        """Whether a request may have a negative priority, and so depend on the load."""
-        return min(chain(self._config.objectives.values(), self._discovered.values()), default=0) < 0
+    def max_load_age_s(self) -> float:
+        """Return 0 if a request may have a negative priority, and so depend on the load; infinite otherwise."""
+        lowest = min(chain(self._config.objectives.values(), self._discovered.values()), default=0)
+        return 0.0 if lowest < 0 else math.inf
 
     def priority(self, objective: str) -> int:
         """Return the priority of an objective; 0 if it is unknown or empty."""

@@ -98,7 +98,7 @@ class Picker(Router):
         options = options or PickerOptions()
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
-        fleet.load_is_read = self._reads_load
+        fleet.max_load_age_s = self._max_load_age_s
         self._rng, self.reader = rng, reader or Reader()
         self._models = options.models
         self._bodies = BodyReader(
@@ -144,8 +144,8 @@ class Picker(Router):
         decision = self._decider.decide(self.policy, view, prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
 
-    def _reads_load(self) -> bool:
-        return self.policy.reads_load or self.records.reads_load
+    def _max_load_age_s(self) -> float:
+        return min(self.policy.max_load_age_s, self.records.max_load_age_s)
 
     def _subset(self, policy: Policy, subset: frozenset[str] | None, model: str) -> frozenset[str] | None:
         """Return the addresses allowed by the gateway, of those that list the model if lists are collected."""

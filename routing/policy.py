@@ -53,6 +53,6 @@ class Policy:
     burst: BurstProducer | None = None
 
     @property
-    def reads_load(self) -> bool:
-        """Whether a decision may depend on what endpoints report of their load. Cost: O(objectives)."""
-        return self.profile.reads_load or self.admission.reads_load
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do. Cost: O(objectives)."""
+        return min(self.profile.max_load_age_s, self.admission.max_load_age_s)

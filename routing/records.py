@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable
 
@@ -39,9 +40,9 @@ class Records:
         self._logged_faults: set[tuple[str, str]] = set()
 
     @property
-    def reads_load(self) -> bool:
-        """Whether an observer needs what endpoints report of their load."""
-        return self._observers is not None and self._observers.reads_load
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do."""
+        return self._observers.max_load_age_s if self._observers is not None else math.inf
 
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision that an observer repeats; None if `rng` itself will do."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .core.candidates import Candidates
@@ -31,7 +33,7 @@ class TokenLoadScorer:
     """
 
     type = "token-load-scorer"
-    reads_no_load = True
+    max_load_age_s = math.inf
 
     def __init__(self, threshold_tokens: int) -> None:
         self._threshold = threshold_tokens

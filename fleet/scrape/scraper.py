@@ -9,7 +9,7 @@ from ...configs.engines import EngineSeries
 from ...scorers.core.base import Rng
 from .loads import LoadTable
 from .schedule import Schedule, Spread
-from .target import FactsListener, KnownRequests, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
+from .target import Accounts, FactsListener, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
 
 
 class Scraper:
@@ -45,9 +45,9 @@ class Scraper:
         for target in self._targets.values():
             target.retime()
 
-    def use_accounts(self, known_requests: KnownRequests) -> None:
-        """Ask `known_requests` before and after each scrape which requests are no news."""
-        self._context.known_requests = known_requests
+    def use_accounts(self, accounts: Accounts) -> None:
+        """Ask `accounts` before and after each scrape which requests are no news."""
+        self._context.accounts = accounts
 
     def add(
         self, name: str, url: str, engines: Mapping[str, EngineSeries], *, on_facts: FactsListener
@@ -93,11 +93,14 @@ class Scraper:
         self._stop(name)
         self._context.loads.remove(name)
 
-    def picked(self, name: str) -> None:
-        """Scrape an idle endpoint at once, because a request was sent to it. Unknown names are ignored."""
+    def picked(self, name: str, *, max_age_s: float = 0.0) -> None:
+        """Scrape an idle endpoint before its load is older than `max_age_s`, because a request was sent to it.
+
+        Unknown names are ignored.
+        """
         target = self._targets.get(name)
         if target is not None:
-            target.picked()
+            target.picked(max_age_s)
 
     def status(self, name: str) -> ScrapeStatus:
         """Return the state of scraping an endpoint.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...configs.engines import EngineSeries
 from ...configs.scraping import ScrapeTlsConfig
@@ -24,8 +26,20 @@ FactsListener = Callable[[str, EngineFacts], None]
 """Called with an endpoint's name and facts after its first scrape, and whenever they have changed."""
 
 
-KnownRequests = Callable[[str], int | None]
-"""Called with an endpoint's name; returns the requests in flight there that need no scrape to be known, None if all do."""
+class KnownLoad(NamedTuple):
+    """What is known of an endpoint without a scrape.
+
+    Attributes:
+        requests: requests in flight.
+        max_age_s: age up to which a scraped load will do while it shows no more requests than these.
+    """
+
+    requests: int
+    max_age_s: float
+
+
+Accounts = Callable[[str], KnownLoad | None]
+"""Called with an endpoint's name; returns what is known of it, None if every request is news."""
 
 
 SYSTEM_TLS = ScrapeTlsConfig()
@@ -57,13 +71,13 @@ class ScrapeContext:
         settings: current settings; a change applies from the next scrape on, that of `tls` from the next connection on.
         loads: gets the loads.
         clock: monotonic seconds, for the time of loads.
-        known_requests: see `KnownRequests`.
+        accounts: see `Accounts`.
     """
 
     settings: ScrapeSettings
     loads: LoadTable
     clock: Callable[[], float]
-    known_requests: KnownRequests = field(default=lambda _: None)
+    accounts: Accounts = field(default=lambda _: None)
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context of https endpoints.
@@ -139,7 +153,7 @@ class Target:
         self._supports_filter = True
         self._is_running = self._is_retry = False
         self._sent_at = 0.0
-        self._known_before: int | None = None
+        self._known_before: KnownLoad | None = None
         self._began = self._due = self._loop.time()
         self._facts: EngineFacts | None = None
         self._n_scrapes = 0
@@ -158,11 +172,13 @@ class Target:
         self._disconnect()
         return self._connecting
 
-    def picked(self) -> None:
-        """Scrape soon, because a request was sent to the endpoint."""
+    def picked(self, max_age_s: float) -> None:
+        """Scrape before the load is older than `max_age_s`, because a request was sent to the endpoint."""
         now = self._loop.time()
         self._bring_forward(
-            self._schedule.picked(self._context.settings.intervals, began=self._began, now=now)
+            self._schedule.picked(
+                self._context.settings.intervals, began=self._began, now=now, max_age_s=max_age_s
+            )
         )
 
     def retime(self) -> None:
@@ -229,7 +245,7 @@ class Target:
     def _begin(self) -> None:
         self._is_running, self._is_retry = True, False
         self._sent_at, self._began = self._context.clock(), self._loop.time()
-        self._known_before = self._context.known_requests(self.name)
+        self._known_before = self._context.accounts(self.name)
         self._timer = self._loop.call_later(self._context.settings.timeout_s, self._time_out)
         self._send()
 
@@ -272,9 +288,22 @@ class Target:
             self._timer.cancel()
             self._timer = None
 
-    def _schedule_next(self, *, shows_work: bool) -> None:
+    def _schedule_next(self, n_requests: int) -> None:
+        """Schedule the next scrape, after one that showed `n_requests`."""
         intervals, now = self._context.settings.intervals, self._loop.time()
-        self._schedule_at(self._schedule.after(intervals, began=self._began, now=now, shows_work=shows_work))
+        before, after = self._known_before, self._context.accounts(self.name)
+        n_known, max_age_s = 0, math.inf
+        if before is not None and after is not None and n_requests:
+            n_known, max_age_s = max(before.requests, after.requests), after.max_age_s
+        self._schedule_at(
+            self._schedule.after(
+                intervals,
+                began=self._began,
+                now=now,
+                shows_work=n_requests > n_known,
+                max_age_s=max_age_s,
+            )
+        )
 
     # -- status --------------------------------------------------------------------------------------------------
 
@@ -287,7 +316,7 @@ class Target:
         if error.reason in ("missing_series", "http_status"):
             self._supports_filter = not self._is_filtered
             self._request_series(())
-        self._schedule_next(shows_work=False)
+        self._schedule_next(0)
 
     def _note_success(self, report: EngineReport) -> None:
         if self._failing:
@@ -296,17 +325,12 @@ class Target:
         self._n_scrapes += 1
         if self._supports_filter and not self._is_filtered:
             self._request_series(self._reader.names)
-        self._schedule_next(shows_work=report.load.waiting + report.load.running > self._known())
+        self._schedule_next(report.load.waiting + report.load.running)
         self._context.loads.put(self.name, report.load)
         if report.facts != self._facts:
             self._facts = report.facts
             self._supports_filter = True  # the restarted process may support it
             self._on_facts(self.name, report.facts)
-
-    def _known(self) -> int:
-        """Return the requests that the finished scrape could show without being news, 0 if every request is."""
-        before, after = self._known_before, self._context.known_requests(self.name)
-        return 0 if before is None or after is None else max(before, after)
 
     def _request_series(self, names: Sequence[str]) -> None:
         """Request the series `names`, or all series if that is empty.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
@@ -67,9 +68,9 @@ class Observers:
             await self.recorder.stop()
 
     @property
-    def reads_load(self) -> bool:
-        """Whether an observer needs what endpoints report of their load."""
-        return self.shadow is not None and self.shadow.reads_load
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do."""
+        return self.shadow.max_load_age_s if self.shadow is not None else math.inf
 
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision, for `routed`; None if `rng` itself will do."""

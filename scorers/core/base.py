@@ -136,15 +136,12 @@ class ReadsMedia(Protocol):
 
 
 @runtime_checkable
-class ReadsNoLoad(Protocol):
-    """Plugin that reads nothing that endpoints report of their load.
-
-    If that holds for all plugins of a profile, endpoints are scraped less often while they serve only known requests.
-    """
+class AcceptsOldLoad(Protocol):
+    """Plugin that needs no fresh load of endpoints that serve only known requests; they are scraped less often."""
 
     @property
-    def reads_no_load(self) -> bool:
-        """Return True."""
+    def max_load_age_s(self) -> float:
+        """Return the age up to which such a load will do, in seconds; infinite if the plugin reads no scraped figure."""
         ...
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..core.base import Rng
 from ..core.candidates import Candidates
 from ..core.model import RequestView
@@ -17,7 +19,7 @@ class DecodeFilter:
     """Filter that drops endpoints whose label `llm-d.ai/role` excludes decoding, and keeps those without the label."""
 
     type = "decode-filter"
-    reads_no_load = True
+    max_load_age_s = math.inf
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..core.candidates import Candidates
@@ -27,7 +28,7 @@ class LatencyCostScorer:
     """
 
     type = "latency-cost-scorer"
-    reads_no_load = True
+    max_load_age_s = math.inf
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
         self._scale_ms, self._costs = params.scale_ms, TtftCosts(params, tiers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import AsyncIterator
 
@@ -17,7 +18,7 @@ from kvatlas.configs.endpoints import EndpointAddresses
 from kvatlas.configs.engines import ENGINES, EngineSeries, Selector
 from kvatlas.fleet.scrape.report import FACTS_EVERY_S, EngineFacts
 from kvatlas.fleet.scrape.schedule import Intervals
-from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.fleet.scrape.target import KnownLoad, ScrapeSettings
 from kvatlas.scorers.core.model import Load
 from support.fleets import make_fleet
 from support.scraping import (
@@ -107,7 +108,7 @@ async def test_endpoint_whose_requests_are_all_known_is_scraped_like_an_idle_one
     server: MetricsServer, fleet: Fleet
 ) -> None:
     server.answer = answering(metrics(1))
-    fleet.scraper.use_accounts(lambda name: 3 if name == "a" else None)
+    fleet.scraper.use_accounts(lambda name: KnownLoad(3, math.inf) if name == "a" else None)
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").interval_s == IDLE_S)
 
@@ -123,7 +124,7 @@ async def test_request_that_ends_or_begins_during_a_scrape_is_known(
 ) -> None:
     known = itertools.cycle((2, 1))
     server.answer = answering(metrics(0))
-    fleet.scraper.use_accounts(lambda _: next(known))
+    fleet.scraper.use_accounts(lambda _: KnownLoad(next(known), math.inf))
     fleet.add("a", server.url)
 
     await until(lambda: fleet.status("a").interval_s == IDLE_S)
@@ -143,7 +144,7 @@ async def test_fleet_knows_the_requests_that_it_booked(
     server.answer = answering(metrics(0))
     settings = ScrapeSettings(Intervals(INTERVAL_S, IDLE_S), TIMEOUT_S)
     async with make_fleet(scraping=settings) as fleet:
-        fleet.load_is_read = lambda: is_read
+        fleet.max_load_age_s = lambda: 0.0 if is_read else math.inf
         bookings = [fleet.in_flight.book("a", tokens=0, now=time.monotonic()) for _ in range(2)]
         if not is_seen:
             bookings[0].unseen()

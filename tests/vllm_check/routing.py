@@ -19,8 +19,8 @@ from .model import COSTLY, MODEL_NAME
 from .server import ServerOptions, VllmServer
 
 ROUTED = (
-    ServerOptions(gpu_blocks=330, cpu_blocks=160, shape=COSTLY, core=0),
-    ServerOptions(gpu_blocks=330, cpu_blocks=160, shape=COSTLY, core=1),
+    ServerOptions(gpu_blocks=264, cpu_blocks=240, shape=COSTLY, core=0),
+    ServerOptions(gpu_blocks=264, cpu_blocks=240, shape=COSTLY, core=1),
 )
 """A core each: what one server computes delays the other's requests only through kvatlas, Envoy and the client."""
 

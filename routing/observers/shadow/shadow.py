@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -140,9 +141,9 @@ class Shadow:
             await asyncio.sleep(POLL_S)
 
     @property
-    def reads_load(self) -> bool:
-        """Whether its decisions may depend on what endpoints report of their load."""
-        return self._plan is not None and self._plan.profile.reads_load
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do."""
+        return self._plan.profile.max_load_age_s if self._plan is not None else math.inf
 
     def _load(self) -> Plan:
         found = load_scheduled(self.file).config

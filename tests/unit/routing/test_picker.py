@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -151,20 +152,20 @@ async def test_request_is_booked_until_its_answer_begins_and_ends(picker: Picker
     assert loads == [InFlightLoad(1, 40), InFlightLoad(1, 0), InFlightLoad(0, 0)]
 
 
-async def test_fleet_knows_whether_decisions_read_the_load(picker: Picker, fleet: Fleet) -> None:
+async def test_fleet_knows_how_old_a_load_decisions_accept(picker: Picker, fleet: Fleet) -> None:
     prefix_only, by_queue = picker.policy.profile, Profile([("queue", QueueScorer(), 1.0)], MaxScorePicker())
     batch = Admission(AdmissionConfig(objectives={"batch": -1}))
     discovered: dict[str, int] = {}
-    assert not fleet.load_is_read()
+    assert fleet.max_load_age_s() == math.inf
 
     for policy in (Policy(2, by_queue), Policy(3, prefix_only, batch)):
         picker.use(policy)
-        assert fleet.load_is_read()
+        assert fleet.max_load_age_s() == 0
 
     picker.use(Policy(4, prefix_only, Admission(AdmissionConfig(), discovered=discovered)))
-    assert not fleet.load_is_read()
+    assert fleet.max_load_age_s() == math.inf
     discovered["batch"] = -1
-    assert fleet.load_is_read()
+    assert fleet.max_load_age_s() == 0
 
 
 @pytest.mark.parametrize(

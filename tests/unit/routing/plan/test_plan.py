@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -48,19 +49,21 @@ def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "reads_load"),
+    ("plugins", "max_age_s"),
     [
-        pytest.param((), True, id="the_weights"),
-        pytest.param(("latency-cost-scorer",), False, id="latency"),
+        pytest.param((), 0, id="the_weights"),
+        pytest.param(("latency-cost-scorer",), math.inf, id="latency"),
         pytest.param(
-            ("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), False, id="affinity"
+            ("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), math.inf, id="affinity"
         ),
-        pytest.param(("latency-cost-scorer", "queue-scorer"), True, id="one_of_two"),
-        pytest.param(("latency-cost-scorer", "utilization-detector"), True, id="a_filter"),
+        pytest.param(("latency-cost-scorer", "queue-scorer"), 0, id="one_of_two"),
+        pytest.param(("latency-cost-scorer", "utilization-detector"), 0, id="a_filter"),
     ],
 )
-def test_profile_knows_whether_a_plugin_reads_the_load(plugins: tuple[str, ...], reads_load: bool) -> None:
-    assert planned(*plugins).profile.reads_load is reads_load
+def test_profile_accepts_the_age_of_loads_that_all_its_plugins_accept(
+    plugins: tuple[str, ...], max_age_s: float
+) -> None:
+    assert planned(*plugins).profile.max_load_age_s == max_age_s
 
 
 def test_without_profile_every_plugin_that_decides_is_in_it() -> None:
