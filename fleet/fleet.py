@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -21,13 +20,14 @@ from .audit import Audit, Audited
 from .endpoint import Endpoint
 from .in_flight import InFlight, Siblings
 from .instance import Instance
+from .known_loads import KnownLoads
 from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank import SAME_RESTART_S
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
-from .scrape.target import KnownLoad, ScrapeStatus
+from .scrape.target import ScrapeStatus
 from .settings import FleetSettings
 from .subscriptions import Subscriptions
 from .table import FleetTable
@@ -65,8 +65,6 @@ class Fleet:
         self._scraper, self._loads, self._metrics = scraper, loads, metrics
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
-        self.max_load_age_s: Callable[[], float] = lambda: 0.0
-        """Return the age up to which decisions accept the load of endpoints with known requests, in seconds."""
         self._table = FleetTable({})
         self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
         loads.listen(self._table.set_load)
@@ -74,7 +72,8 @@ class Fleet:
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
         self.in_flight = InFlight(siblings, on_change=self._table.set_in_flight)
-        scraper.use_accounts(self._known_load)
+        self.known_loads = KnownLoads(self.in_flight)
+        scraper.use_accounts(self.known_loads)
         self.audit = Audit()
         self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
@@ -255,9 +254,7 @@ class Fleet:
 
         Returns what the endpoint is now predicted to hold, None if that is nothing new.
         """
-        max_age_s = self.max_load_age_s()
-        if max_age_s < math.inf:
-            self._scraper.picked(picked.name, max_age_s=max_age_s)
+        self._scraper.picked(picked.name)
         if prefix is not None:
             self.atlas.routed(picked.name, prefix, picked.prefix)
         return self.predictions.routed(picked, prefix, now=now)
@@ -284,13 +281,6 @@ class Fleet:
     def load(self, name: str, *, now: float) -> Load | None:
         """Return the last load of the endpoint, None if it was never read or is too old."""
         return self._loads.get(name, now)
-
-    def _known_load(self, name: str) -> KnownLoad | None:
-        """See `scrape.target.Accounts`: None if decisions need every load, or if the end of a request is not seen."""
-        max_age_s = self.max_load_age_s()
-        if not max_age_s or self.in_flight.n_unseen(name):
-            return None
-        return KnownLoad(self.in_flight.of(name).requests, max_age_s)
 
     def scrape_status(self, name: str) -> ScrapeStatus | None:
         """Return the state of scraping the endpoint, None if it is not scraped."""

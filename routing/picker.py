@@ -98,7 +98,7 @@ class Picker(Router):
         options = options or PickerOptions()
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
-        fleet.max_load_age_s = self._max_load_age_s
+        fleet.known_loads.max_age_s = self._max_load_age_s
         self._rng, self.reader = rng, reader or Reader()
         self._models = options.models
         self._bodies = BodyReader(

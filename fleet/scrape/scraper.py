@@ -93,14 +93,11 @@ class Scraper:
         self._stop(name)
         self._context.loads.remove(name)
 
-    def picked(self, name: str, *, max_age_s: float = 0.0) -> None:
-        """Scrape an idle endpoint before its load is older than `max_age_s`, because a request was sent to it.
-
-        Unknown names are ignored.
-        """
+    def picked(self, name: str) -> None:
+        """Scrape an idle endpoint soon, because a request was sent to it. Unknown names are ignored."""
         target = self._targets.get(name)
         if target is not None:
-            target.picked(max_age_s)
+            target.picked()
 
     def status(self, name: str) -> ScrapeStatus:
         """Return the state of scraping an endpoint.

@@ -9,7 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ...configs.engines import EngineSeries
 from ...configs.scraping import ScrapeTlsConfig
@@ -38,8 +38,29 @@ class KnownLoad(NamedTuple):
     max_age_s: float
 
 
-Accounts = Callable[[str], KnownLoad | None]
-"""Called with an endpoint's name; returns what is known of it, None if every request is news."""
+class Accounts(Protocol):
+    """What is known of endpoints without scraping them."""
+
+    @property
+    def max_age_s(self) -> Callable[[], float]:
+        """Return a function that returns the age up to which known loads will do now, in seconds."""
+        ...
+
+    def of(self, endpoint: str) -> KnownLoad | None:
+        """Return what is known of an endpoint, None if every request is news."""
+        ...
+
+
+class NoAccounts:
+    """Accounts of a process that knows nothing. Implements `Accounts`."""
+
+    def max_age_s(self) -> float:
+        """Return 0."""
+        return 0.0
+
+    def of(self, endpoint: str) -> KnownLoad | None:  # noqa: ARG002 (Accounts)
+        """Return None."""
+        return None
 
 
 SYSTEM_TLS = ScrapeTlsConfig()
@@ -77,7 +98,7 @@ class ScrapeContext:
     settings: ScrapeSettings
     loads: LoadTable
     clock: Callable[[], float]
-    accounts: Accounts = field(default=lambda _: None)
+    accounts: Accounts = field(default_factory=NoAccounts)
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context of https endpoints.
@@ -172,9 +193,11 @@ class Target:
         self._disconnect()
         return self._connecting
 
-    def picked(self, max_age_s: float) -> None:
-        """Scrape before the load is older than `max_age_s`, because a request was sent to the endpoint."""
-        now = self._loop.time()
+    def picked(self) -> None:
+        """Scrape before the load is older than decisions accept, because a request was sent to the endpoint."""
+        max_age_s, now = self._context.accounts.max_age_s(), self._loop.time()
+        if max_age_s == math.inf:
+            return
         self._bring_forward(
             self._schedule.picked(
                 self._context.settings.intervals, began=self._began, now=now, max_age_s=max_age_s
@@ -245,7 +268,7 @@ class Target:
     def _begin(self) -> None:
         self._is_running, self._is_retry = True, False
         self._sent_at, self._began = self._context.clock(), self._loop.time()
-        self._known_before = self._context.accounts(self.name)
+        self._known_before = self._context.accounts.of(self.name)
         self._timer = self._loop.call_later(self._context.settings.timeout_s, self._time_out)
         self._send()
 
@@ -291,7 +314,7 @@ class Target:
     def _schedule_next(self, n_requests: int) -> None:
         """Schedule the next scrape, after one that showed `n_requests`."""
         intervals, now = self._context.settings.intervals, self._loop.time()
-        before, after = self._known_before, self._context.accounts(self.name)
+        before, after = self._known_before, self._context.accounts.of(self.name)
         n_known, max_age_s = 0, math.inf
         if before is not None and after is not None and n_requests:
             n_known, max_age_s = max(before.requests, after.requests), after.max_age_s

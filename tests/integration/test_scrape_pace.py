@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from aiohttp import web
@@ -104,11 +104,25 @@ async def test_pick_during_a_scrape_starts_no_second_one(server: MetricsServer, 
     assert server.most_in_flight == 1
 
 
+class Known:
+    """Accounts that name these numbers of requests, again and again. Implements `Accounts`."""
+
+    def __init__(self, requests: Sequence[int]) -> None:
+        self._requests = itertools.cycle(requests)
+
+    def max_age_s(self) -> float:
+        return math.inf
+
+    def of(self, endpoint: str) -> KnownLoad | None:
+        assert endpoint == "a"
+        return KnownLoad(next(self._requests), math.inf)
+
+
 async def test_endpoint_whose_requests_are_all_known_is_scraped_like_an_idle_one(
     server: MetricsServer, fleet: Fleet
 ) -> None:
     server.answer = answering(metrics(1))
-    fleet.scraper.use_accounts(lambda name: KnownLoad(3, math.inf) if name == "a" else None)
+    fleet.scraper.use_accounts(Known((3,)))
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").interval_s == IDLE_S)
 
@@ -122,9 +136,8 @@ async def test_endpoint_whose_requests_are_all_known_is_scraped_like_an_idle_one
 async def test_request_that_ends_or_begins_during_a_scrape_is_known(
     server: MetricsServer, fleet: Fleet
 ) -> None:
-    known = itertools.cycle((2, 1))
     server.answer = answering(metrics(0))
-    fleet.scraper.use_accounts(lambda _: KnownLoad(next(known), math.inf))
+    fleet.scraper.use_accounts(Known((2, 1)))
     fleet.add("a", server.url)
 
     await until(lambda: fleet.status("a").interval_s == IDLE_S)
@@ -144,7 +157,7 @@ async def test_fleet_knows_the_requests_that_it_booked(
     server.answer = answering(metrics(0))
     settings = ScrapeSettings(Intervals(INTERVAL_S, IDLE_S), TIMEOUT_S)
     async with make_fleet(scraping=settings) as fleet:
-        fleet.max_load_age_s = lambda: 0.0 if is_read else math.inf
+        fleet.known_loads.max_age_s = lambda: 0.0 if is_read else math.inf
         bookings = [fleet.in_flight.book("a", tokens=0, now=time.monotonic()) for _ in range(2)]
         if not is_seen:
             bookings[0].unseen()

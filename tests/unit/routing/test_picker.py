@@ -156,16 +156,16 @@ async def test_fleet_knows_how_old_a_load_decisions_accept(picker: Picker, fleet
     prefix_only, by_queue = picker.policy.profile, Profile([("queue", QueueScorer(), 1.0)], MaxScorePicker())
     batch = Admission(AdmissionConfig(objectives={"batch": -1}))
     discovered: dict[str, int] = {}
-    assert fleet.max_load_age_s() == math.inf
+    assert fleet.known_loads.max_age_s() == math.inf
 
     for policy in (Policy(2, by_queue), Policy(3, prefix_only, batch)):
         picker.use(policy)
-        assert fleet.max_load_age_s() == 0
+        assert fleet.known_loads.max_age_s() == 0
 
     picker.use(Policy(4, prefix_only, Admission(AdmissionConfig(), discovered=discovered)))
-    assert fleet.max_load_age_s() == math.inf
+    assert fleet.known_loads.max_age_s() == math.inf
     discovered["batch"] = -1
-    assert fleet.max_load_age_s() == 0
+    assert fleet.known_loads.max_age_s() == 0
 
 
 @pytest.mark.parametrize(
