@@ -108,7 +108,7 @@ def render_routing(runs: Sequence[Run], servers: Sequence[VllmServer], scrape_s:
 
 {WORKLOAD.n_requests} requests: {WORKLOAD.groups} system prompts of {WORKLOAD.system_words} words, {WORKLOAD.conversations} conversations on each,
 {WORKLOAD.turns} turns a conversation, replies of {WORKLOAD.reply_tokens} tokens, {WORKLOAD.concurrency} requests at once, {base.prompt_tokens // max(1, len(base.turns))} prompt tokens a request.
-{n_seeds} seeds; for each of them one run under every policy, on the same servers, in an order that rotates. A run sends a cache
+{n_seeds} seeds; for each, one run under every policy, on the same servers, in an order that rotates. A run sends a cache
 salt of its own, so that it finds nothing of the runs before. kvatlas and Envoy start anew for each run, and what
 `latency` learns of the servers' speed begins at its defaults.
 
