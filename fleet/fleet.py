@@ -20,6 +20,7 @@ from .audit import Audit, Audited
 from .endpoint import Endpoint
 from .in_flight import InFlight, Siblings
 from .instance import Instance
+from .known_loads import KnownLoads
 from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank import SAME_RESTART_S
@@ -71,6 +72,8 @@ class Fleet:
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
         self.in_flight = InFlight(siblings, on_change=self._table.set_in_flight)
+        self.known_loads = KnownLoads(self.in_flight)
+        scraper.use_accounts(self.known_loads)
         self.audit = Audit()
         self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from ..configs.schema import AdmissionConfig
@@ -32,6 +33,12 @@ class Admission:
         idle_interval_s: float = 0.0,
     ) -> None:
         self._config, self._discovered, self._idle_interval_s = config, discovered, idle_interval_s
+
+    @property
+    def max_load_age_s(self) -> float:
+        """Return 0 if a request may have a negative priority, and so depend on the load; infinite otherwise."""
+        lowest = min(chain(self._config.objectives.values(), self._discovered.values()), default=0)
+        return 0.0 if lowest < 0 else math.inf
 
     def priority(self, objective: str) -> int:
         """Return the priority of an objective; 0 if it is unknown or empty."""

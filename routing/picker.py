@@ -98,6 +98,7 @@ class Picker(Router):
         options = options or PickerOptions()
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
+        fleet.known_loads.max_age_s = self._max_load_age_s
         self._rng, self.reader = rng, reader or Reader()
         self._models = options.models
         self._bodies = BodyReader(
@@ -142,6 +143,9 @@ class Picker(Router):
         view = request_view(model, prefix, prompt=prompt)
         decision = self._decider.decide(self.policy, view, prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
+
+    def _max_load_age_s(self) -> float:
+        return min(self.policy.max_load_age_s, self.records.max_load_age_s)
 
     def _subset(self, policy: Policy, subset: frozenset[str] | None, model: str) -> frozenset[str] | None:
         """Return the addresses allowed by the gateway, of those that list the model if lists are collected."""

@@ -51,3 +51,8 @@ class Policy:
     requests: RequestPolicy = field(default_factory=RequestPolicy)
     load: LoadEstimate | None = None
     burst: BurstProducer | None = None
+
+    @property
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do. Cost: O(objectives)."""
+        return min(self.profile.max_load_age_s, self.admission.max_load_age_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable
 
@@ -38,6 +39,11 @@ class Records:
         self.metrics, self.decisions = metrics, decisions
         self._observers = observers
         self._logged_faults: set[tuple[str, str]] = set()
+
+    @property
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do."""
+        return self._observers.max_load_age_s if self._observers is not None else math.inf
 
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision that an observer repeats; None if `rng` itself will do."""

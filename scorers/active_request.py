@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .core.candidates import Candidates
@@ -32,6 +34,7 @@ class ActiveRequestScorer:
     """
 
     type = "active-request-scorer"
+    max_load_age_s = math.inf
 
     def __init__(self, *, idle_threshold: int, max_busy_score: float) -> None:
         self._idle_threshold, self._max_busy_score = idle_threshold, max_busy_score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import numpy as np
@@ -75,6 +76,7 @@ class BurstScorer:
     """
 
     type = "prefix-cache-scorer"
+    max_load_age_s = math.inf
 
     def __init__(self, block_size: int, *, length_weight: float, length_scale_tokens: int) -> None:
         self._block_size = block_size

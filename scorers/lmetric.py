@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .core.candidates import Candidates
@@ -36,6 +38,7 @@ class LMetricScorer:
     """
 
     type = "lmetric-scorer"
+    max_load_age_s = math.inf
 
     def __init__(self, source: PrefixSource) -> None:
         self._source = source

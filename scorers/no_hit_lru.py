@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .core.candidates import Candidates
@@ -37,6 +39,7 @@ class NoHitLruScorer:
     """
 
     type = "no-hit-lru-scorer"
+    max_load_age_s = math.inf
 
     def __init__(self, size: int) -> None:
         self._size = size

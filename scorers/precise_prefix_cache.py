@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .core.params import BuildContext
 from .core.registry import Registry
 from .prefix_cache import PrefixCacheScorer
@@ -15,6 +17,7 @@ class PrecisePrefixCacheScorer(PrefixCacheScorer):
     """
 
     type = "precise-prefix-cache-scorer"
+    max_load_age_s = math.inf
 
 
 def register(registry: Registry) -> None:

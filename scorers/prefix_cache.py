@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import numpy as np
@@ -65,6 +66,7 @@ class PrefixCacheScorer:
     """
 
     type = "prefix-cache-scorer"
+    max_load_age_s = math.inf
 
     def __init__(
         self, source: PrefixSource, *, length_weight: float = 0.0, length_scale_tokens: int = 8192

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .core.base import Scorer
@@ -25,6 +27,7 @@ class _SessionScorer(Sessions):
     """Score 1 for the endpoint of the request's session, else 0. Ties: without a known session all score 0."""
 
     type = PLUGIN_TYPE
+    max_load_age_s = math.inf
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is 1 for the session's endpoint, None if there is no session."""

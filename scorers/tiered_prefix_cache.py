@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import field
@@ -32,6 +33,7 @@ class TieredPrefixCacheScorer(PrefixCacheScorer):
     """
 
     type = "tiered-prefix-cache-scorer"
+    max_load_age_s = math.inf
 
     def __init__(self, tier_credits: Sequence[float]) -> None:
         super().__init__(TierCredits(tuple(tier_credits)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .core.candidates import Candidates
@@ -31,6 +33,7 @@ class TokenLoadScorer:
     """
 
     type = "token-load-scorer"
+    max_load_age_s = math.inf
 
     def __init__(self, threshold_tokens: int) -> None:
         self._threshold = threshold_tokens

@@ -35,6 +35,7 @@ class WorkloadSpec:
         reply_tokens: length of a reply.
         concurrency: number of concurrent requests; the next starts when one ends.
         seed: of the texts and their order.
+        cache_salt: sent with every request, so that workloads on the same servers do not share blocks; empty for none.
     """
 
     groups: int
@@ -45,6 +46,7 @@ class WorkloadSpec:
     reply_tokens: int
     concurrency: int
     seed: int = 0
+    cache_salt: str = ""
 
     @property
     def n_requests(self) -> int:
@@ -227,6 +229,8 @@ async def send_turn(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if run.spec.cache_salt:
+        body["cache_salt"] = run.spec.cache_salt
     loop = asyncio.get_running_loop()
     started = loop.time()
     ttft_s: float | None = None

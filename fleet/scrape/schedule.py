@@ -51,7 +51,8 @@ class Spread:
 class Schedule:
     """Scrape times of one endpoint.
 
-    A scrape that shows work, or a pick, makes the endpoint busy. Every other scrape doubles the period, up to the idle
+    A scrape that shows work, or a pick, makes the endpoint busy; requests that are known without a scrape are no work in
+    this sense. Every other scrape doubles the period, up to the idle
     interval. For a period p the ticks are at (n + phase) * p, so endpoints with the same period stay spread over it.
 
     Args:
@@ -62,6 +63,7 @@ class Schedule:
         self._phase = phase
         self._doublings = 0
         self._picked_at = self._relieved_until = -math.inf
+        self._max_age_s = math.inf
 
     def relieve(self, until: float) -> None:
         """Make scrapes rare until then: the load is known from elsewhere."""
@@ -73,17 +75,29 @@ class Schedule:
 
     def period_s(self, intervals: Intervals) -> float:
         """Return the current time between two ticks."""
-        return min(intervals.interval_s * (1 << self._doublings), intervals.idle_interval_s)
+        longest_s = max(intervals.interval_s, min(intervals.idle_interval_s, self._max_age_s))
+        return min(intervals.interval_s * (1 << self._doublings), longest_s)
 
-    def after(self, intervals: Intervals, *, began: float, now: float, shows_work: bool) -> float:
+    def after(
+        self,
+        intervals: Intervals,
+        *,
+        began: float,
+        now: float,
+        shows_work: bool,
+        max_age_s: float = math.inf,
+    ) -> float:
         """Return the tick after a scrape that began at `began` and ended at `now`; it is later than both.
+
+        `max_age_s` bounds the period, until the next scrape, but not below the interval.
 
         Missed ticks are dropped. Two scrapes are at least half a period apart, also after a change of the period. `began`
         may be slightly before its tick, because timers have millisecond resolution.
         """
+        self._max_age_s = max_age_s
         if shows_work or now - self._picked_at <= WARM_S:
             self._doublings = 0
-        elif self.period_s(intervals) < intervals.idle_interval_s:
+        elif intervals.interval_s * (1 << self._doublings) < intervals.idle_interval_s:
             self._doublings += 1
         period = self.period_s(intervals)
         if now < self._relieved_until:
@@ -92,8 +106,15 @@ class Schedule:
         tick = (math.floor(earliest / period - self._phase) + 1 + self._phase) * period
         return tick if tick > earliest else tick + period
 
-    def picked(self, intervals: Intervals, *, began: float, now: float) -> float:
-        """Make a picked endpoint busy, and return its next tick after the last scrape, which began at `began`."""
-        self._picked_at = now
-        self._doublings = 0
-        return math.inf if now < self._relieved_until else max(now, began + intervals.interval_s)
+    def picked(self, intervals: Intervals, *, began: float, now: float, max_age_s: float = 0.0) -> float:
+        """Return the next tick of a picked endpoint, whose last scrape began at `began`; infinity while scrapes are rare.
+
+        If its load may not be older than the interval, it becomes busy; otherwise the period is at most `max_age_s`.
+        """
+        self._max_age_s = min(self._max_age_s, max_age_s)
+        if max_age_s <= intervals.interval_s:
+            self._picked_at = now
+            self._doublings = 0
+        if now < self._relieved_until:
+            return math.inf
+        return max(now, began + self.period_s(intervals))

@@ -10,7 +10,7 @@ from ...scorers.core.base import Rng
 from .loads import LoadTable
 from .report import EngineFacts
 from .schedule import Schedule, Spread
-from .target import FactsListener, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
+from .target import Accounts, FactsListener, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
 
 
 class Scraper:
@@ -47,6 +47,10 @@ class Scraper:
         self._context.settings = settings
         for target in self._targets.values():
             target.retime()
+
+    def use_accounts(self, accounts: Accounts) -> None:
+        """Ask `accounts` before and after each scrape which requests are no news."""
+        self._context.accounts = accounts
 
     def add(
         self, name: str, url: str, engines: Mapping[str, EngineSeries], *, on_facts: FactsListener
@@ -93,7 +97,7 @@ class Scraper:
         self._context.loads.remove(name)
 
     def picked(self, name: str) -> None:
-        """Scrape an idle endpoint at once, because a request was sent to it. Unknown names are ignored."""
+        """Scrape an idle endpoint soon, because a request was sent to it. Unknown names are ignored."""
         target = self._targets.get(name)
         if target is not None:
             target.picked()

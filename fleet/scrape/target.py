@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from ...configs.engines import EngineSeries
 from ...configs.scraping import ScrapeTlsConfig
@@ -22,6 +24,43 @@ log = logging.getLogger(__name__)
 
 FactsListener = Callable[[str, EngineFacts], None]
 """Called with an endpoint's name and facts after its first scrape, and whenever they have changed."""
+
+
+class KnownLoad(NamedTuple):
+    """What is known of an endpoint without a scrape.
+
+    Attributes:
+        requests: requests in flight.
+        max_age_s: age up to which a scraped load will do while it shows no more requests than these.
+    """
+
+    requests: int
+    max_age_s: float
+
+
+class Accounts(Protocol):
+    """What is known of endpoints without scraping them."""
+
+    @property
+    def max_age_s(self) -> Callable[[], float]:
+        """Return a function that returns the age up to which known loads will do now, in seconds."""
+        ...
+
+    def of(self, endpoint: str) -> KnownLoad | None:
+        """Return what is known of an endpoint, None if every request is news."""
+        ...
+
+
+class NoAccounts:
+    """Accounts of a process that knows nothing. Implements `Accounts`."""
+
+    def max_age_s(self) -> float:
+        """Return 0."""
+        return 0.0
+
+    def of(self, endpoint: str) -> KnownLoad | None:  # noqa: ARG002 (Accounts)
+        """Return None."""
+        return None
 
 
 SYSTEM_TLS = ScrapeTlsConfig()
@@ -53,11 +92,13 @@ class ScrapeContext:
         settings: current settings; a change applies from the next scrape on, that of `tls` from the next connection on.
         loads: gets the loads.
         clock: monotonic seconds, for the time of loads.
+        accounts: see `Accounts`.
     """
 
     settings: ScrapeSettings
     loads: LoadTable
     clock: Callable[[], float]
+    accounts: Accounts = field(default_factory=NoAccounts)
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context of https endpoints.
@@ -133,6 +174,7 @@ class Target:
         self._supports_filter = True
         self._is_running = self._is_retry = False
         self._sent_at = 0.0
+        self._known_before: KnownLoad | None = None
         self._began = self._due = self._loop.time()
         self._facts: EngineFacts | None = None
         self._n_scrapes = 0
@@ -152,10 +194,14 @@ class Target:
         return self._connecting
 
     def picked(self) -> None:
-        """Scrape soon, because a request was sent to the endpoint."""
-        now = self._loop.time()
+        """Scrape before the load is older than decisions accept, because a request was sent to the endpoint."""
+        max_age_s, now = self._context.accounts.max_age_s(), self._loop.time()
+        if max_age_s == math.inf:
+            return
         self._bring_forward(
-            self._schedule.picked(self._context.settings.intervals, began=self._began, now=now)
+            self._schedule.picked(
+                self._context.settings.intervals, began=self._began, now=now, max_age_s=max_age_s
+            )
         )
 
     def relieve(self, seconds: float) -> None:
@@ -226,6 +272,7 @@ class Target:
     def _begin(self) -> None:
         self._is_running, self._is_retry = True, False
         self._sent_at, self._began = self._context.clock(), self._loop.time()
+        self._known_before = self._context.accounts.of(self.name)
         self._timer = self._loop.call_later(self._context.settings.timeout_s, self._time_out)
         self._send()
 
@@ -268,9 +315,22 @@ class Target:
             self._timer.cancel()
             self._timer = None
 
-    def _schedule_next(self, *, shows_work: bool) -> None:
+    def _schedule_next(self, n_requests: int) -> None:
+        """Schedule the next scrape, after one that showed `n_requests`."""
         intervals, now = self._context.settings.intervals, self._loop.time()
-        self._schedule_at(self._schedule.after(intervals, began=self._began, now=now, shows_work=shows_work))
+        before, after = self._known_before, self._context.accounts.of(self.name)
+        n_known, max_age_s = 0, math.inf
+        if before is not None and after is not None and n_requests:
+            n_known, max_age_s = max(before.requests, after.requests), after.max_age_s
+        self._schedule_at(
+            self._schedule.after(
+                intervals,
+                began=self._began,
+                now=now,
+                shows_work=n_requests > n_known,
+                max_age_s=max_age_s,
+            )
+        )
 
     # -- status --------------------------------------------------------------------------------------------------
 
@@ -283,7 +343,7 @@ class Target:
         if error.reason in ("missing_series", "http_status"):
             self._supports_filter = not self._is_filtered
             self._request_series(())
-        self._schedule_next(shows_work=False)
+        self._schedule_next(0)
 
     def _note_success(self, report: EngineReport) -> None:
         if self._failing:
@@ -292,7 +352,7 @@ class Target:
         self._n_scrapes += 1
         if self._supports_filter and not self._is_filtered:
             self._request_series(self._reader.names)
-        self._schedule_next(shows_work=report.load.waiting + report.load.running > 0)
+        self._schedule_next(report.load.waiting + report.load.running)
         self._context.loads.put(self.name, report.load)
         if report.facts != self._facts:
             self._facts = report.facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
@@ -90,6 +91,11 @@ class Observers:
             await self.recorder.stop()
         if self.directory is not None:
             await self.directory.stop()
+
+    @property
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do."""
+        return self.shadow.max_load_age_s if self.shadow is not None else math.inf
 
     def draws(self, rng: Rng) -> Draws | None:
         """Return draws for a decision, for `routed`; None if `rng` itself will do."""

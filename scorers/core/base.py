@@ -186,6 +186,16 @@ class ReadsMedia(Protocol):
 
 
 @runtime_checkable
+class AcceptsOldLoad(Protocol):
+    """Plugin that needs no fresh load of endpoints that serve only known requests; they are scraped less often."""
+
+    @property
+    def max_load_age_s(self) -> float:
+        """Return the age up to which such a load will do, in seconds; infinite if the plugin reads no scraped figure."""
+        ...
+
+
+@runtime_checkable
 class LearnsFromEnds(Protocol):
     """Plugin with a callback for the end of a routed request."""
 

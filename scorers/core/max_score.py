@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ class MaxScorePicker:
     """
 
     type = "max-score-picker"
+    max_load_age_s = math.inf
 
     def __init__(self, count: int = 1) -> None:
         self._count = count

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import NoCandidatesError, ProfileError
 from .base import (
+    AcceptsOldLoad,
     Admitter,
     Filter,
     LearnsFromAnswers,
@@ -100,6 +101,8 @@ class Profile:
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
         self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
         """Whether a plugin reads the media of requests."""
+        self.max_load_age_s = min(_max_load_age_s(each) for _, each in (*plugins, *admitters))
+        """Age in seconds up to which the load of endpoints with known requests will do, infinite if none is read."""
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
@@ -331,6 +334,10 @@ def _all_dropped(candidates: Candidates, denied: Denied, drops: list[Drop]) -> t
     reason, nobody = denied.reason, np.empty(0, np.intp)
     drops.append(Drop(denied.by, np.arange(len(candidates)), lambda dropped: [reason] * len(dropped)))
     return candidates.take(nobody), nobody
+
+
+def _max_load_age_s(plugin: object) -> float:
+    return plugin.max_load_age_s if isinstance(plugin, AcceptsOldLoad) else 0.0
 
 
 def _check_unique(kind: str, names: Iterable[str]) -> None:

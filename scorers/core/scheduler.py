@@ -44,6 +44,9 @@ class Scheduler:
         self._profiles, self._handler, self._common = dict(profiles), handler, common
         self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
         """Whether a plugin reads the media of requests."""
+        deciding = [*profiles.values()] if common is None else [common, *profiles.values()]
+        self.max_load_age_s = min(each.max_load_age_s for each in deciding)
+        """Age up to which the load of endpoints with known requests will do, see `AcceptsOldLoad`."""
 
     @property
     def handler(self) -> Handler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Annotated
 
@@ -36,6 +37,7 @@ class ByLabelFilter:
     """
 
     type = "by-label"
+    max_load_age_s = math.inf
 
     def __init__(self, label: str, valid: Collection[str | None]) -> None:
         self._label, self._valid = label, frozenset(valid)

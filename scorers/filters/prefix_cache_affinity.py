@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import numpy as np
@@ -56,6 +57,7 @@ class PrefixCacheAffinityFilter:
     """
 
     type = "prefix-cache-affinity-filter"
+    max_load_age_s = math.inf
 
     def __init__(self, source: PrefixSource, params: PrefixCacheAffinityParams) -> None:
         self._source, self._params = source, params

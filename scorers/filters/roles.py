@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from ..core.base import Rng
@@ -27,6 +28,8 @@ class RoleFilter:
         stage: what the kept endpoints do, as a verb for messages.
         roles: values with which an endpoint is kept; with None, endpoints without the label are kept.
     """
+
+    max_load_age_s = math.inf
 
     def __init__(self, plugin_type: str, stage: str, roles: Collection[str | None]) -> None:
         self.type = plugin_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -28,6 +29,7 @@ class _SessionFilter(Sessions):
     """Filter that drops all but the endpoint of the request's session, if that is a candidate. It never drops all."""
 
     type = PLUGIN_TYPE
+    max_load_age_s = math.inf
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""

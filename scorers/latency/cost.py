@@ -30,6 +30,7 @@ class LatencyCostScorer:
     """
 
     type = "latency-cost-scorer"
+    max_load_age_s = 0.25  # the batch and the free blocks change with every request that begins or ends
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
         self._scale_ms, self.model = params.scale_ms, CostModel(params, tiers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..core.base import Rng
@@ -19,6 +20,7 @@ class RandomPicker:
     """
 
     type = "random-picker"
+    max_load_age_s = math.inf
 
     def __init__(self, count: int = 1) -> None:
         self._count = count

@@ -27,6 +27,7 @@ class WeightedRandomPicker:
     """
 
     type = "weighted-random-picker"
+    max_load_age_s = math.inf
 
     def __init__(self, count: int = 1) -> None:
         self._count = count

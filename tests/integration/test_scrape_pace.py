@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import itertools
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from aiohttp import web
@@ -10,11 +13,14 @@ from prometheus_client import CollectorRegistry, Gauge, make_asgi_app  # pyright
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvatlas.api.rest.listener import HttpListener
+from kvatlas.configs.address import HostPort
+from kvatlas.configs.endpoints import EndpointAddresses
 from kvatlas.configs.engines import ENGINES, EngineSeries, Selector
 from kvatlas.fleet.scrape.report import FACTS_EVERY_S, EngineFacts
 from kvatlas.fleet.scrape.schedule import Intervals
-from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.fleet.scrape.target import KnownLoad, ScrapeSettings
 from kvatlas.scorers.core.model import Load
+from support.fleets import make_fleet
 from support.scraping import (
     IDLE_S,
     INTERVAL_S,
@@ -96,6 +102,75 @@ async def test_pick_during_a_scrape_starts_no_second_one(server: MetricsServer, 
     await until(lambda: fleet.status("a").n_scrapes >= 3)
 
     assert server.most_in_flight == 1
+
+
+class Known:
+    """Accounts that name these numbers of requests, again and again. Implements `Accounts`."""
+
+    def __init__(self, requests: Sequence[int]) -> None:
+        self._requests = itertools.cycle(requests)
+
+    def max_age_s(self) -> float:
+        return math.inf
+
+    def of(self, endpoint: str) -> KnownLoad | None:
+        assert endpoint == "a"
+        return KnownLoad(next(self._requests), math.inf)
+
+
+async def test_endpoint_whose_requests_are_all_known_is_scraped_like_an_idle_one(
+    server: MetricsServer, fleet: Fleet
+) -> None:
+    server.answer = answering(metrics(1))
+    fleet.scraper.use_accounts(Known((3,)))
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").interval_s == IDLE_S)
+
+    server.answer = answering(metrics(2))  # somebody else's
+    await until(lambda: fleet.status("a").interval_s == INTERVAL_S)
+
+    server.answer = answering(metrics(0))
+    await until(lambda: fleet.status("a").interval_s == IDLE_S)
+
+
+async def test_request_that_ends_or_begins_during_a_scrape_is_known(
+    server: MetricsServer, fleet: Fleet
+) -> None:
+    server.answer = answering(metrics(0))
+    fleet.scraper.use_accounts(Known((2, 1)))
+    fleet.add("a", server.url)
+
+    await until(lambda: fleet.status("a").interval_s == IDLE_S)
+
+
+@pytest.mark.parametrize(
+    ("is_read", "is_seen", "is_slow"),
+    [
+        pytest.param(False, True, True, id="decisions_read_no_load"),
+        pytest.param(True, True, False, id="decisions_read_the_load"),
+        pytest.param(False, False, False, id="an_end_is_not_seen"),
+    ],
+)
+async def test_fleet_knows_the_requests_that_it_booked(
+    server: MetricsServer, is_read: bool, is_seen: bool, is_slow: bool
+) -> None:
+    server.answer = answering(metrics(0))
+    settings = ScrapeSettings(Intervals(INTERVAL_S, IDLE_S), TIMEOUT_S)
+    async with make_fleet(scraping=settings) as fleet:
+        fleet.known_loads.max_age_s = lambda: 0.0 if is_read else math.inf
+        bookings = [fleet.in_flight.book("a", tokens=0, now=time.monotonic()) for _ in range(2)]
+        if not is_seen:
+            bookings[0].unseen()
+        fleet.add("a", EndpointAddresses(serving=HostPort("10.0.0.1", 1), metrics=server.url, ranks=()), {})
+
+        def n_scrapes() -> int:
+            status = fleet.scrape_status("a")
+            return status.n_scrapes if status is not None else 0
+
+        await until(lambda: n_scrapes() >= 5)
+        status = fleet.scrape_status("a")
+        assert status is not None
+        assert status.interval_s == (IDLE_S if is_slow else INTERVAL_S)
 
 
 async def test_shorter_interval_applies_at_once(server: MetricsServer) -> None:

@@ -19,6 +19,7 @@ from kvatlas.fleet.in_flight import Siblings
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
@@ -58,6 +59,7 @@ async def make_fleet(
     max_sockets: int = 1000,
     loads: LoadTable | None = None,
     siblings: Siblings | None = None,
+    scraping: ScrapeSettings | None = None,
 ) -> AsyncGenerator[Fleet]:
     """Provide an empty fleet with the settings and tiers of `config`, or with `tiers` and default settings."""
     specs = tier_specs(config.tiers) if config is not None else tiers
@@ -67,7 +69,7 @@ async def make_fleet(
 
     scraper = Scraper(
         loads=loads,
-        settings=scrape_settings(config.metrics_scrape),
+        settings=scraping or scrape_settings(config.metrics_scrape),
         clock=time.monotonic,
         rng=lambda: 0.5,
     )

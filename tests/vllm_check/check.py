@@ -11,9 +11,9 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -22,31 +22,27 @@ import aiohttp
 
 from kvatlas.sim.envoy import find_envoy
 from kvatlas.sim.errors import DemoError
-from kvatlas.sim.workload import WorkloadSpec
 
+from .concurrency import CONCURRENT, Audit, ask_at_once
 from .errors import CheckError
-from .gateway import kvatlas_for, play_kvatlas, play_round_robin
-from .model import write_model
+from .gateway import kvatlas_for
+from .model import COSTLY, TINY, write_model
 from .prediction import Prediction, Predictor
 from .probe import Probe
 from .report import Findings, render
-from .server import CacheOptions, VllmServer, running, vllm_servers
+from .report_predictions import Observation
+from .routing import ROUND_ROBIN, ROUTED, WEIGHTS, Arm, Run, latency_arm, route_all
+from .server import ServerOptions, VllmServer, running, vllm_servers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "vllm-check.md"
 
+LATENCY = Path(__file__).parent / "latency.yaml"
+
 OBSERVED = (
-    CacheOptions(gpu_blocks=72, cpu_blocks=120),
-    CacheOptions(gpu_blocks=72, cpu_blocks=120, chunk_blocks=2, self_describing=False),
+    ServerOptions(gpu_blocks=72, cpu_blocks=120),
+    ServerOptions(gpu_blocks=72, cpu_blocks=120, chunk_blocks=2, self_describing=False),
 )
 """Small enough that both tiers evict all the time, with the two forms of offload events that differ most."""
-
-ROUTED = CacheOptions(gpu_blocks=100, cpu_blocks=240)
-WORKLOAD = WorkloadSpec(
-    groups=13, conversations=3, turns=3, system_words=700, user_words=25, reply_tokens=20, concurrency=4
-)
-"""25 blocks of system prompt, and five of its own at the end of a conversation: 520 blocks in all. A server that keeps half
-of the groups needs 260, about what it has; round robin brings nearly all to both. The number of conversations is odd:
-with an even one round robin would bring every conversation back to the same of two servers by chance."""
 
 _N_SCRAPES = 25
 _TROUBLE = (
@@ -60,41 +56,34 @@ _TROUBLE = (
 """Counters of one publisher that stay 0 if all its events could be applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Observation:
-    servers: list[VllmServer]
-    predictions: list[Prediction]
-    counters: Mapping[str, Mapping[str, int]]
-    scrape_s: float
+async def check(
+    folder: Path, *, n_requests: int, n_at_once: int, seed: int, latency: Arm, n_seeds: int
+) -> Findings:
+    """Run everything; `folder` holds `venv` and takes models, logs and recordings.
 
-
-async def check(folder: Path, *, n_requests: int, seed: int) -> Findings:
-    """Run everything; `folder` holds `venv` and takes model, logs and recordings.
+    Args:
+        folder: as above.
+        n_requests: of the sequential part.
+        n_at_once: of each level of the concurrent part.
+        seed: of these parts.
+        latency: policy that is compared with the default one and with round robin.
+        n_seeds: of the routed part.
 
     Raises:
         CheckError, DemoError: a part did not start, or died.
     """
-    write_model(folder / "model")
+    for shape in (TINY, COSTLY):
+        write_model(folder / shape.name, shape)
     observation = await _observe(folder, n_requests=n_requests, seed=seed)
-    routed = vllm_servers(folder, (ROUTED, ROUTED))
-    _say(f"{WORKLOAD.n_requests} requests through Envoy, round robin")
-    round_robin = await play_round_robin(routed, WORKLOAD, progress=_dot)
-    _say(f"{WORKLOAD.n_requests} requests through Envoy, with kvatlas")
-    kvatlas = await play_kvatlas(routed, WORKLOAD, folder, progress=_dot)
+    audits = await _at_once(folder, n_requests=n_at_once, seed=seed)
+    routed = vllm_servers(folder, ROUTED)
+    runs = await _route(routed, folder, latency, n_seeds=n_seeds)
     return Findings(
-        versions=await _versions(folder),
-        observed=observation.servers,
-        predictions=observation.predictions,
-        counters=observation.counters,
-        scrape_s=observation.scrape_s,
-        routed=routed,
-        workload=WORKLOAD,
-        round_robin=round_robin,
-        kvatlas=kvatlas,
+        versions=await _versions(folder), observation=observation, audits=audits, routed=routed, runs=runs
     )
 
 
-async def _observe(folder: Path, *, n_requests: int, seed: int) -> _Observation:
+async def _observe(folder: Path, *, n_requests: int, seed: int) -> Observation:
     """Run the sequential part: two thirds undisturbed, then a cache reset, then a restart."""
     servers = vllm_servers(folder, OBSERVED)
     first, second = servers
@@ -118,7 +107,26 @@ async def _observe(folder: Path, *, n_requests: int, seed: int) -> _Observation:
         await predictor.run(n_requests - len(predictor.predictions))
         kvatlas.process.check()
         counters = await _counters(session, kvatlas.url)
-        return _Observation(servers, predictor.predictions, counters, await _scrape_s(session, first))
+        return Observation(servers, predictor.predictions, counters, await _scrape_s(session, first))
+
+
+async def _at_once(folder: Path, *, n_requests: int, seed: int) -> list[Audit]:
+    servers = vllm_servers(folder, CONCURRENT)
+    _say("starting servers for many requests at once")
+    async with running(servers):
+        audits = await ask_at_once(servers, folder, n_requests=n_requests, seed=seed, progress=_say)
+    _keep(audits, folder / "audits.jsonl")
+    return audits
+
+
+async def _route(servers: list[VllmServer], folder: Path, latency: Arm, *, n_seeds: int) -> list[Run]:
+    _say("starting servers with a costly model")
+    async with running(servers):
+        runs = await route_all(
+            servers, (ROUND_ROBIN, WEIGHTS, latency), folder, seeds=range(n_seeds), progress=_say
+        )
+    _keep(runs, folder / "runs.jsonl")
+    return runs
 
 
 async def _counters(session: aiohttp.ClientSession, kvatlas: str) -> Mapping[str, Mapping[str, int]]:
@@ -141,8 +149,8 @@ async def _scrape_s(session: aiohttp.ClientSession, server: VllmServer) -> float
     return median(times)
 
 
-def _keep(predictions: list[Prediction], file: Path) -> None:
-    file.write_text("".join(json.dumps(asdict(each), default=str) + "\n" for each in predictions))
+def _keep(rows: Sequence[Prediction | Audit | Run], file: Path) -> None:
+    file.write_text("".join(json.dumps(asdict(each), default=str) + "\n" for each in rows))
 
 
 async def _versions(folder: Path) -> dict[str, str]:
@@ -164,15 +172,18 @@ def _say(text: str) -> None:
     print(f"\nvllm-check: {text}", flush=True)
 
 
-def _dot() -> None:
-    print(".", end="", flush=True)
-
-
 async def _main(arguments: argparse.Namespace) -> int:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    findings = await check(arguments.folder, n_requests=arguments.requests, seed=arguments.seed)
+    findings = await check(
+        arguments.folder,
+        n_requests=arguments.requests,
+        n_at_once=arguments.at_once,
+        seed=arguments.seed,
+        latency=latency_arm(arguments.latency),
+        n_seeds=arguments.seeds,
+    )
     document = render(findings)
     arguments.document.write_text(document)
     print("\n" + document, flush=True)
@@ -187,6 +198,19 @@ def main() -> int:
         "--requests", type=int, default=240, help="of the sequential part (default %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the sequential part (default %(default)s)")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=200,
+        help="requests of each level of the concurrent part (default %(default)s)",
+    )
+    parser.add_argument(
+        "--latency",
+        type=Path,
+        default=LATENCY,
+        help="sections of kvatlas' configuration with the policy to compare",
+    )
+    parser.add_argument("--seeds", type=int, default=4, help="of the routed part (default %(default)s)")
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="where the result is written")
     try:
         return asyncio.run(_main(parser.parse_args()))

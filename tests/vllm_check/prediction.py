@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from .client import ask, post
 from .errors import CheckError
 from .model import MODEL_NAME
 from .probe import Probe
@@ -70,14 +71,6 @@ class Prediction:
         return self.cached > self.tiers["gpu"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    tokens: Sequence[int]
-    text: str
-    n_prompt_tokens: int
-    cached: int
-
-
 class Predictor:
     """The sequential part of the check.
 
@@ -112,7 +105,7 @@ class Predictor:
             prompt = self._traffic.next()
             last_seq = probe.last_seq
             predicted, tiers = await self._predict(server, prompt)
-            reply = await self._ask(server, prompt)
+            reply = await ask(self._session, server.url, prompt)
             self.predictions.append(
                 Prediction(
                     number=len(self.predictions),
@@ -146,34 +139,14 @@ class Predictor:
         """Return the usable tokens, and the gap-free ones by tier."""
         body: dict[str, Any] = {"model": MODEL_NAME, "cache_salt": prompt.salt}
         if prompt.tokens is not None:
-            found = await self._post(f"{self._kvatlas}/query", body | {"token_ids": prompt.tokens})
+            found = await post(self._session, f"{self._kvatlas}/query", body | {"token_ids": prompt.tokens})
             instance = found["default"][server.name]
             return instance["longest_matched"], {"gpu": instance["GPU"], "cpu": instance["CPU"]}
-        scored = await self._post(f"{self._kvatlas}/v1/score", body | {"messages": prompt.messages})
+        scored = await post(self._session, f"{self._kvatlas}/v1/score", body | {"messages": prompt.messages})
         endpoint = next(row for row in scored["endpoints"] if row["name"] == server.name)
         if endpoint["prefix"] is None:  # nothing has been heard of the server yet
             return 0, {"gpu": 0, "cpu": 0}
         return endpoint["prefix"]["usableTokens"], endpoint["prefix"]["tierTokens"]
-
-    async def _ask(self, server: VllmServer, prompt: Prompt) -> _Reply:
-        body = {"model": MODEL_NAME, "max_tokens": prompt.reply_tokens, "return_token_ids": True}
-        if prompt.salt is not None:
-            body["cache_salt"] = prompt.salt
-        if prompt.tokens is not None:
-            answer = await self._post(f"{server.url}/v1/completions", body | {"prompt": prompt.tokens})
-            text = answer["choices"][0]["text"]
-        else:
-            answer = await self._post(
-                f"{server.url}/v1/chat/completions", body | {"messages": prompt.messages}
-            )
-            text = answer["choices"][0]["message"]["content"] or ""
-        usage = answer["usage"]
-        return _Reply(
-            tokens=answer["choices"][0]["token_ids"],
-            text=text,
-            n_prompt_tokens=usage["prompt_tokens"],
-            cached=usage["prompt_tokens_details"]["cached_tokens"],
-        )
 
     async def _settle(self, server: VllmServer, probe: Probe) -> None:
         """Wait until the server is quiet and kvatlas has applied its last batch."""
@@ -200,10 +173,3 @@ class Predictor:
             answer.raise_for_status()
             seq: int | None = (await answer.json())["publishers"][0]["lastSeq"]
         return seq
-
-    async def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        async with self._session.post(url, json=body) as answer:
-            if answer.status != 200:
-                raise CheckError(f"{url} answered {answer.status}: {(await answer.text())[:300]}")
-            reply: dict[str, Any] = await answer.json()
-        return reply

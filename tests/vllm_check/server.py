@@ -16,7 +16,7 @@ import aiohttp
 from kvatlas.sim.held_port import HeldPort
 
 from .errors import CheckError
-from .model import BLOCK_BYTES, BLOCK_TOKENS, MAX_TOKENS, MODEL_NAME
+from .model import BLOCK_TOKENS, MODEL_NAME, TINY, ModelShape
 
 HOST = "127.0.0.1"
 _PLUGIN = Path(__file__).parent / "plugin"
@@ -29,6 +29,7 @@ _LOG_LINES = 20
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # else vLLM refuses the executor below
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
     "OMP_NUM_THREADS": "1",
@@ -38,20 +39,26 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheOptions:
-    """The cache options of a server.
+class ServerOptions:
+    """Model, caches and place of a server.
 
     Attributes:
         gpu_blocks: size of the engine's own pool.
-        cpu_blocks: size of the offload memory.
+        cpu_blocks: size of the offload memory, 0 for none.
         chunk_blocks: blocks offloaded together.
         self_describing: whether offload events carry tokens; without, they carry engine hashes alone.
+        shape: of the model.
+        n_running: most requests that run at once; others wait.
+        core: processor that the server may use, None for all.
     """
 
     gpu_blocks: int
     cpu_blocks: int
     chunk_blocks: int = 1
     self_describing: bool = True
+    shape: ModelShape = TINY
+    n_running: int = 4
+    core: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,11 @@ class VllmServer:
 
     Args:
         name: of the server in kvatlas.
-        folder: holds `venv` and `model`; the log goes there too.
-        options: sizes and form of its caches.
+        folder: holds `venv`, and the model in a folder of its name; the log goes there too.
+        options: its model, caches and place.
     """
 
-    def __init__(self, name: str, folder: Path, options: CacheOptions) -> None:
+    def __init__(self, name: str, folder: Path, options: ServerOptions) -> None:
         self.name = name
         self.options = options
         self._held = tuple(HeldPort() for _ in range(3))
@@ -112,6 +119,8 @@ class VllmServer:
                 stderr=log,
                 start_new_session=True,  # its own process group, so that none of its workers outlives it
             )
+        if self.options.core is not None:
+            os.sched_setaffinity(self._process.pid, {self.options.core})  # its workers inherit that
         try:
             async with asyncio.timeout(_START_LIMIT_S), aiohttp.ClientSession() as session:
                 while not await self._serves(session):
@@ -139,6 +148,16 @@ class VllmServer:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of its processes since the start; 0 if it does not run."""
+        group = self._process.pid if self._process is not None else None
+        ticks = 0
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it may end meanwhile
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, fields[11:13])) if int(fields[2]) == group else 0
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def arguments(self) -> list[str]:
         """Return the arguments of `vllm`."""
         options = self.options
@@ -149,13 +168,13 @@ class VllmServer:
             "replay_endpoint": f"tcp://*:{self.ports.replay}",
             "topic": f"kv@{HOST}:{self.ports.http}@{MODEL_NAME}",
         }
-        offload = {
+        offload: dict[str, object] = {
             "kv_connector": "OffloadingConnector",
             "kv_role": "kv_both",
             "kv_connector_extra_config": {
                 "spec_name": "HostCopySpec",
                 "spec_module_path": "kvatlas_host_copy",
-                "cpu_bytes_to_use": options.cpu_blocks * BLOCK_BYTES,
+                "cpu_bytes_to_use": options.cpu_blocks * options.shape.block_bytes,
                 "block_size": options.chunk_blocks * BLOCK_TOKENS,
                 "self_describing_kv_events": options.self_describing,
             },
@@ -165,17 +184,20 @@ class VllmServer:
             "--host": HOST,
             "--port": str(self.ports.http),
             "--dtype": "bfloat16",
-            "--max-model-len": str(MAX_TOKENS),
-            "--max-num-batched-tokens": str(MAX_TOKENS),
-            "--max-num-seqs": "4",
+            # A worker process of its own would poll for a second after each step, on the core that computes.
+            "--distributed-executor-backend": "uni",
+            "--max-model-len": str(options.shape.max_tokens),
+            "--max-num-batched-tokens": str(options.shape.max_tokens),
+            "--max-num-seqs": str(options.n_running),
             "--block-size": str(BLOCK_TOKENS),
             "--num-gpu-blocks-override": str(options.gpu_blocks),
             "--kv-events-config": json.dumps(events),
-            "--kv-transfer-config": json.dumps(offload),
         }
+        if options.cpu_blocks:
+            values["--kv-transfer-config"] = json.dumps(offload)
         switches = ("--enforce-eager", "--enable-prefix-caching", "--enable-prompt-tokens-details")
         words = (word for pair in values.items() for word in pair)
-        return ["serve", str(self._folder / "model"), *words, *switches]
+        return ["serve", str(self._folder / options.shape.name), *words, *switches]
 
     async def _serves(self, session: aiohttp.ClientSession) -> bool:
         try:
@@ -192,7 +214,7 @@ class VllmServer:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
 
-def vllm_servers(folder: Path, options: Sequence[CacheOptions]) -> list[VllmServer]:
+def vllm_servers(folder: Path, options: Sequence[ServerOptions]) -> list[VllmServer]:
     """Return servers `vllm-0`, `vllm-1`, ..., not started."""
     return [VllmServer(f"vllm-{number}", folder, each) for number, each in enumerate(options)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -158,6 +159,11 @@ class Shadow:
         while True:
             await self.look()
             await asyncio.sleep(POLL_S)
+
+    @property
+    def max_load_age_s(self) -> float:
+        """Return the age up to which the load of endpoints with known requests will do."""
+        return self._plan.profile.max_load_age_s if self._plan is not None else math.inf
 
     def _use(self, found: KVAtlasConfig | None) -> None:
         """Decide by the policy, or by the profile of `found`; if it makes none, the plan before stays in force."""

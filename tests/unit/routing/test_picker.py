@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -46,6 +47,7 @@ from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.filters.roles import decode_filter
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
+from kvatlas.scorers.queue import QueueScorer
 from kvatlas.tokenization.pipeline import PromptPipeline
 from support.candidates import no_chance
 
@@ -148,6 +150,22 @@ async def test_request_is_booked_until_its_answer_begins_and_ends(picker: Picker
     loads.append(fleet.in_flight.of(picked))
 
     assert loads == [InFlightLoad(1, 40), InFlightLoad(1, 0), InFlightLoad(0, 0)]
+
+
+async def test_fleet_knows_how_old_a_load_decisions_accept(picker: Picker, fleet: Fleet) -> None:
+    prefix_only, by_queue = picker.policy.profile, Profile([("queue", QueueScorer(), 1.0)], MaxScorePicker())
+    batch = Admission(AdmissionConfig(objectives={"batch": -1}))
+    discovered: dict[str, int] = {}
+    assert fleet.known_loads.max_age_s() == math.inf
+
+    for policy in (Policy(2, by_queue), Policy(3, prefix_only, batch)):
+        picker.use(policy)
+        assert fleet.known_loads.max_age_s() == 0
+
+    picker.use(Policy(4, prefix_only, Admission(AdmissionConfig(), discovered=discovered)))
+    assert fleet.known_loads.max_age_s() == math.inf
+    discovered["batch"] = -1
+    assert fleet.known_loads.max_age_s() == 0
 
 
 @pytest.mark.parametrize(

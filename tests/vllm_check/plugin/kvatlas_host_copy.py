@@ -44,8 +44,14 @@ class HostCopyWorker(OffloadingWorker):
         blocks, slots = self._places(src_spec, dst_spec)
         return self._copy(job_id, self._device, blocks, self._host, slots)
 
-    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
-        """Copy blocks back."""
+    def submit_load(
+        self,
+        job_id: int,
+        src_spec: LoadStoreSpec,
+        dst_spec: GPULoadStoreSpec,
+        expedited: bool = False,  # noqa: ARG002, FBT002 (vLLM 0.33 passes it)
+    ) -> bool:
+        """Copy blocks back; with `expedited` no sooner, because every copy is immediate."""
         blocks, slots = self._places(dst_spec, src_spec)
         return self._copy(job_id, self._host, slots, self._device, blocks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given
@@ -105,6 +106,27 @@ def test_picked_endpoint_is_busy_for_a_while_though_it_shows_no_work() -> None:
         periods.append(schedule.period_s(INTERVALS))
 
     assert periods == [0.5, 0.5, 1.0]
+
+
+def test_known_requests_bound_the_period_by_the_age_that_decisions_accept() -> None:
+    schedule = Schedule(0.0)
+    periods: list[float] = []
+    for max_age_s in (1.2, 1.2, 1.2, 0.1, math.inf):
+        schedule.after(INTERVALS, began=100.0, now=100.0, shows_work=False, max_age_s=max_age_s)
+        periods.append(schedule.period_s(INTERVALS))
+
+    assert periods == [1.0, 1.2, 1.2, 0.5, 3.0]
+
+
+def test_pick_that_accepts_an_older_load_brings_the_next_tick_within_that_age_and_does_not_warm() -> None:
+    schedule = Schedule(0.0)
+    ticks(schedule, INTERVALS, work=[False] * 5)
+    assert schedule.period_s(INTERVALS) == 3.0
+
+    assert schedule.picked(INTERVALS, began=100.0, now=100.2, max_age_s=1.2) == 101.2
+    assert schedule.picked(INTERVALS, began=100.0, now=105.0, max_age_s=1.2) == 105.0
+    schedule.after(INTERVALS, began=105.0, now=105.0, shows_work=False, max_age_s=1.2)
+    assert schedule.period_s(INTERVALS) == 1.2
 
 
 def test_equal_intervals_leave_idle_endpoints_at_the_pace_of_busy_ones() -> None:

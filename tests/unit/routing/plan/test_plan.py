@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -45,6 +46,24 @@ def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
     )
 
     assert scores(plan)[0] == [("token-load-scorer", 1, pytest.approx(1, abs=0.001)), ("busy", 2.5, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "max_age_s"),
+    [
+        pytest.param((), 0, id="the_weights"),
+        pytest.param(("latency-cost-scorer",), math.inf, id="latency"),
+        pytest.param(
+            ("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), math.inf, id="affinity"
+        ),
+        pytest.param(("latency-cost-scorer", "queue-scorer"), 0, id="one_of_two"),
+        pytest.param(("latency-cost-scorer", "utilization-detector"), 0, id="a_filter"),
+    ],
+)
+def test_profile_accepts_the_age_of_loads_that_all_its_plugins_accept(
+    plugins: tuple[str, ...], max_age_s: float
+) -> None:
+    assert planned(*plugins).profile.max_load_age_s == max_age_s
 
 
 def test_without_profile_every_plugin_that_decides_is_in_it() -> None:
