@@ -195,6 +195,7 @@ async def _run_conversations(run: _WorkloadRun) -> None:
                 run.model,
                 conversation.messages,
                 reply_tokens=run.spec.reply_tokens,
+                cache_salt=run.spec.cache_salt,
             )
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, SimError) as error:
             run.errors.append(f"{type(error).__name__}: {error}")
@@ -214,6 +215,7 @@ async def send_turn(
     messages: list[dict[str, str]],
     *,
     reply_tokens: int,
+    cache_salt: str = "",
 ) -> tuple[Turn, str]:
     """Send a chat; return its figures and the reply.
 
@@ -229,8 +231,8 @@ async def send_turn(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if run.spec.cache_salt:
-        body["cache_salt"] = run.spec.cache_salt
+    if cache_salt:
+        body["cache_salt"] = cache_salt
     loop = asyncio.get_running_loop()
     started = loop.time()
     ttft_s: float | None = None

@@ -52,7 +52,7 @@ def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
     ("plugins", "max_age_s"),
     [
         pytest.param((), 0, id="the_weights"),
-        pytest.param(("latency-cost-scorer",), math.inf, id="latency"),
+        pytest.param(("latency-cost-scorer",), 0.25, id="latency"),
         pytest.param(
             ("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), math.inf, id="affinity"
         ),
