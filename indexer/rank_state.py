@@ -222,9 +222,8 @@ class RankState:
         """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         size = self._blocks.size
         block_size = size.certain or size.assumed
-        told_size = (
-            size.expected if block_size is None and (len(self.hashes) or self.hashes.n_parked) else None
-        )
+        is_keyed = bool(len(self.hashes) or self.hashes.n_parked or self._foreign.tiers)
+        told_size = size.expected if block_size is None and is_keyed else None
         return SavedLedger(
             block_size=block_size,
             told_size=told_size,

@@ -112,7 +112,7 @@ class TtftCosts:
 def total(features: FloatArray, costs: FloatArray) -> FloatArray:
     """Return the expected milliseconds by endpoint; each sum is in the order of the features, wherever the endpoint stands."""
     products = costs * features
-    if products.shape[1] > 1:
+    if products.shape[1] != 1:
         expected: FloatArray = np.add.reduce(products, axis=0)
         return expected
     single = 0.0

@@ -156,7 +156,7 @@ def test_field_is_read_in_every_form(field: str, value: object, attribute: str, 
         pytest.param(STORED | {"lookahead_token_ids": 3}, "bad_lookahead", id="lookahead_number"),
         pytest.param(STORED | {"lookahead_token_ids": [[1], [2]]}, "bad_lookahead", id="lookahead_of_two"),
         pytest.param(STORED | {"lookahead_token_ids": [[1] * 65]}, "bad_lookahead", id="long_lookahead"),
-        pytest.param(STORED | {"lookahead_token_ids": [["a"]]}, "bad_tokens", id="lookahead_text"),
+        pytest.param(STORED | {"lookahead_token_ids": [[b"a"]]}, "bad_tokens", id="lookahead_bytes"),
         pytest.param(
             STORED | {"block_hashes": [1, 2], "token_ids": [1, 2, 3, 4], "lookahead_token_ids": [[9], [9]]},
             "bad_lookahead",

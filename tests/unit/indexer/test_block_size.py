@@ -110,15 +110,29 @@ def test_slower_tier_is_read_by_a_told_size(atlas: Atlas, core: IndexCore) -> No
     assert held(atlas) == (BLOCK, {"gpu": 2, "cpu": 2, "disk": 0})
 
 
-def test_slower_tier_is_not_read_by_another_size_than_the_told_one(atlas: Atlas, core: IndexCore) -> None:
+def test_chunks_of_several_told_blocks_are_a_library_s_until_the_told_size_is_wrong(
+    atlas: Atlas, core: IndexCore
+) -> None:
     told(atlas, BLOCK)
     tell(atlas, core, store(2, medium="CPU", size=2 * BLOCK))
-    ledger = atlas.ledger("e", 0)
-    assert (ledger.residencies(TierId(1)), ledger.n_pending) == (0, 2)
+    assert held(atlas) == (BLOCK, {"gpu": 0, "cpu": 4, "disk": 0})
 
     tell(atlas, core, store(2, size=2 * BLOCK))
 
-    assert held(atlas) == (2 * BLOCK, {"gpu": 2, "cpu": 2, "disk": 0})
+    assert held(atlas) == (2 * BLOCK, {"gpu": 2, "cpu": 0, "disk": 0})
+
+
+def test_slower_tier_is_not_read_by_a_size_that_does_not_fit_the_told_one(
+    atlas: Atlas, core: IndexCore
+) -> None:
+    told(atlas, 2 * BLOCK)
+    tell(atlas, core, store(2, medium="CPU"))
+    ledger = atlas.ledger("e", 0)
+    assert (ledger.residencies(TierId(1)), ledger.n_pending) == (0, 2)
+
+    tell(atlas, core, store(2))
+
+    assert held(atlas) == (BLOCK, {"gpu": 2, "cpu": 2, "disk": 0})
 
 
 @pytest.mark.parametrize("shown_by", ["metrics", "events"])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
@@ -44,21 +45,33 @@ def costs(scorer: FleetCostScorer, *candidates: Candidate) -> list[float]:
     return [each.raw or 0.0 for each in rated(scorer, REQUEST, candidates)]
 
 
+def beyond_own(scorer: FleetCostScorer, *candidates: Candidate) -> list[float]:
+    """Return what each endpoint costs beside the request's own time."""
+    own = scorer.expected_ms(REQUEST, Candidates.of(candidates)).tolist()
+    return [cost - ms for cost, ms in zip(costs(scorer, *candidates), own, strict=True)]
+
+
+def work_ms(scorer: FleetCostScorer) -> float:
+    """Return the time to compute the prompt: what an idle endpoint needs more than one that holds all of it."""
+    cold, warm = scorer.expected_ms(REQUEST, Candidates.of([endpoint(), endpoint(prefix=held(gpu=10))]))
+    return float(cold - warm)
+
+
 @pytest.mark.parametrize(
-    ("candidate", "ms"),
+    "candidate",
     [
-        pytest.param(endpoint(), 10 + 160, id="cold"),
-        pytest.param(endpoint(prefix=held(gpu=10)), 10, id="on_gpu"),
-        pytest.param(endpoint(prefix=held(cpu=10)), 10 + 16, id="in_cpu_memory"),
+        pytest.param(endpoint(), id="cold"),
+        pytest.param(endpoint(prefix=held(gpu=10)), id="on_gpu"),
+        pytest.param(endpoint(prefix=held(cpu=10)), id="in_cpu_memory"),
     ],
 )
-def test_cost_of_an_idle_fleet_is_the_own_time(candidate: Candidate, ms: float) -> None:
-    assert costs(make(), candidate) == [pytest.approx(ms)]
+def test_cost_of_an_idle_fleet_is_the_own_time(candidate: Candidate) -> None:
+    assert beyond_own(make(), candidate) == [0.0]
 
 
 @pytest.mark.parametrize(("kv", "ms"), [(0.0, 0), (0.25, 100), (1.0, 400)])
 def test_blocks_cost_more_the_fuller_the_endpoint(kv: float, ms: float) -> None:
-    assert costs(make(), endpoint(of=load(kv=kv))) == [pytest.approx(10 + 160 + ms)]
+    assert beyond_own(make(), endpoint(of=load(kv=kv))) == [pytest.approx(ms)]
 
 
 def test_equal_endpoints_are_filled_evenly() -> None:
@@ -68,12 +81,10 @@ def test_equal_endpoints_are_filled_evenly() -> None:
 
 
 def test_work_costs_more_the_more_requests_wait() -> None:
-    busy, idle = endpoint("busy", in_flight=(2, 640)), endpoint("idle")
+    scorer, busy, idle = make(picks=1), endpoint("busy", in_flight=(2, 640)), endpoint("idle")
 
-    first, second = costs(make(picks=1), busy, idle)
-
-    # 640 tokens ahead on two endpoints are two requests of 160 each
-    assert [first, second] == pytest.approx([10 + 640 + 3 * 160, 10 + 3 * 160])
+    # 640 tokens ahead on two endpoints are two requests of 160 on each
+    assert beyond_own(scorer, busy, idle) == pytest.approx([2 * work_ms(scorer)] * 2)
 
 
 def test_waits_for_the_holder_instead_of_computing_again_when_all_are_busy() -> None:
@@ -86,26 +97,24 @@ def test_waits_for_the_holder_instead_of_computing_again_when_all_are_busy() -> 
 
 
 def test_price_is_limited() -> None:
-    busy = endpoint(in_flight=(2, 10**9))
+    scorer = make(picks=1)
 
-    (cost,) = costs(make(picks=1), busy)
-
-    assert cost == pytest.approx(10 + 10**9 + 31 * 160)
+    assert beyond_own(scorer, endpoint(in_flight=(2, 10**9))) == [pytest.approx(30 * work_ms(scorer))]
 
 
 def test_price_factor_0_is_the_own_time() -> None:
     params = FleetCostParams(prefill_tokens_per_second=1000.0, overhead_ms=10.0, price_factor=0.0)
 
-    assert costs(make(picks=1, params=params), endpoint(in_flight=(1, 320))) == [pytest.approx(490)]
+    assert beyond_own(make(picks=1, params=params), endpoint(in_flight=(1, 320))) == [0.0]
 
 
 def test_price_follows_the_work_of_requests() -> None:
-    scorer = make(picks=1)
-    before = costs(scorer, endpoint(in_flight=(2, 640)))[0]
+    scorer, busy = make(picks=1), endpoint(in_flight=(2, 640))
+    (before,) = beyond_own(scorer, busy)
     for _ in range(500):
         pick(scorer, endpoint(prefix=held(gpu=5)))
 
-    assert costs(scorer, endpoint(in_flight=(2, 640)))[0] == pytest.approx(before + 4 * 160, rel=0.01)
+    assert beyond_own(scorer, busy) == [pytest.approx(2 * before, rel=0.01)]
 
 
 def test_unknown_tier_is_refused() -> None:
