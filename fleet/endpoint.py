@@ -11,7 +11,7 @@ from ..events.stream import Trust
 from .audit import Audited
 from .drafters import LABEL, DroppedBlock
 from .instance import Instance
-from .rank import Rank
+from .rank import SAME_RESTART_S, Rank
 from .silent_resets import SilentResets
 
 
@@ -86,6 +86,15 @@ class Endpoint:
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""
         return wanted.items() <= self.labels.items()
+
+    def note_start(self, started: float, *, now: float) -> None:
+        """Handle a new process start time as a restart, unless the event stream has just shown the same one."""
+        before, self.started = self.started, started
+        if before is None or started == before:
+            return
+        for rank in self.ranks:
+            if rank.reset_at < now - SAME_RESTART_S:
+                rank.restarted("its process start time changed")
 
     def use_block_size(self, told: int, approximate: ApproximateConfig) -> None:
         """Use the block size in the engine's metrics; where blocks are learned from routing, the configured one wins."""

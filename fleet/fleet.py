@@ -23,7 +23,6 @@ from .instance import Instance
 from .known_loads import KnownLoads
 from .metrics import FleetMetrics
 from .predictions import Predictions
-from .rank import SAME_RESTART_S
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
@@ -297,11 +296,12 @@ class Fleet:
         if endpoint is None:
             return
         if facts.process_start_s is not None:  # first: the other facts belong to the new process
-            self._note_start(endpoint, facts.process_start_s)
+            endpoint.note_start(facts.process_start_s, now=time.monotonic())
         endpoint.told_block_size = facts.block_size or endpoint.told_block_size
         endpoint.gpu_blocks = facts.gpu_blocks_per_engine or endpoint.gpu_blocks
         endpoint.slow_blocks = facts.slow_blocks or endpoint.slow_blocks
-        self._bounds.follow(endpoint)
+        if facts.gpu_blocks_per_engine is not None or facts.slow_blocks is not None:
+            self._bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
         endpoint.drafter.expect(drafts=facts.drafts)
         endpoint.use_drafter()
@@ -381,16 +381,6 @@ class Fleet:
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)
-
-    def _note_start(self, endpoint: Endpoint, started: float) -> None:
-        """Handle a new process start time as a restart, unless the event stream has just shown the same one."""
-        before, endpoint.started = endpoint.started, started
-        if before is None or started == before:
-            return
-        noticed_since = time.monotonic() - SAME_RESTART_S
-        for rank in endpoint.ranks:
-            if rank.reset_at < noticed_since:
-                rank.restarted("its process start time changed")
 
 
 def _warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:

@@ -24,7 +24,7 @@ PLUGINS = [
     {"type": "latency-slo-admitter"},
 ]
 BUSY = "vllm:num_requests_waiting 0\nvllm:num_requests_running 5\nvllm:kv_cache_usage_perc 0.5\n"
-N_LEARNED = 32
+N_LEARNED = 36
 
 
 async def streamed(gate: Gateway, number: int, *headers: tuple[str, str]) -> None:

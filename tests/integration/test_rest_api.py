@@ -81,6 +81,7 @@ async def test_every_operation_is_described_with_examples_that_fit(tmp_path: Pat
                 if parameter["required"]:
                     fits(parameter["example"], parameter["schema"], description)
     assert wanting_token == {
+        "POST /events",
         "POST /register",
         "POST /unregister",
         "PUT /v1/policy",

@@ -131,7 +131,9 @@ async def test_every_metric_is_documented_and_every_documented_metric_is_there(
     async with player() as playing:
         static = [endpoint(events=playing.events, replay=playing.replay)]
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 100}]
-        async with serving({"endpoints": {"static": static}, "tiers": tiers}, tmp_path) as served:
+        lmcache = {"acceptEvents": True, "directory": {"url": "http://127.0.0.1:9"}}
+        config = {"endpoints": {"static": static}, "tiers": tiers, "lmcache": lmcache}
+        async with serving(config, tmp_path) as served:
             await playing.publish(*frames)
             await served.until_applied("a", frames[-1].seq)
             text = await served.metrics()
