@@ -126,10 +126,6 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
     return table
 
 
-def _mean(outcome: Outcome, name: str) -> float:
-    return outcome.figures[name].mean if name in outcome.figures else 0.0
-
-
 def _gain(rate: Estimate, larger: Estimate, step_gib: float) -> str:
     return f"{1000 * (larger.mean - rate.mean) / step_gib:+.2f}"
 

@@ -130,12 +130,9 @@ class _Made:
                 if helper is not None and helper != last:
                     helpers.append(helper)
             elif entry.n_prompt > 0:
-                waits_for = max(
-                    [*helpers, *([last] if last else [])], key=lambda each: each.at_s, default=None
-                )
-                last = self._add(entry, waits_for, at_s=offset + entry.t, is_first=is_first)
+                last = self._add(entry, _last_of(helpers, last), at_s=offset + entry.t, is_first=is_first)
                 is_first, helpers = False, []
-        return max([*helpers, *([last] if last else [])], key=lambda each: each.at_s, default=None)
+        return _last_of(helpers, last)
 
     def _add(self, entry: _Entry, waits_for: _Ended | None, *, at_s: float, is_first: bool) -> _Ended:
         if waits_for is None:
@@ -185,3 +182,9 @@ def _conversations(path: Path) -> Iterator[tuple[str, _Conversation]]:
                     yield source, _decode(text)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     raise TraceError(f"{source}: {error}") from error
+
+
+def _last_of(helpers: Sequence[_Ended], last: _Ended | None) -> _Ended | None:
+    """Return which of these ends last, None if there are none."""
+    ended = helpers if last is None else [*helpers, last]
+    return max(ended, key=lambda each: each.at_s) if ended else None

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack
 import grpc
 import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2
-from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_health.v1.health_pb2 import HealthCheckRequest
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import HealthService
@@ -50,6 +49,9 @@ async def test_decision_goes_out_while_the_thread_gathers_chunks() -> None:
             await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=apart))
             for _ in range(2)
         ]
+        healthy: grpc.aio.UnaryUnaryMultiCallable[HealthCheckRequest, bytes] = first.unary_unary(
+            "/grpc.health.v1.Health/Check", request_serializer=HealthCheckRequest.SerializeToString
+        )
         router.released.set()
         streaming = opened(first)
         await send(streaming, *REQUEST)
@@ -64,7 +66,7 @@ async def test_decision_goes_out_while_the_thread_gathers_chunks() -> None:
         await send(streaming, response_headers(("content-type", "text/event-stream")))
         await receive(streaming, 1)
         for _ in range(2):  # what was ordered before the second reply is done: the response passes
-            await HealthStub(first).Check(health_pb2.HealthCheckRequest())
+            await healthy(HealthCheckRequest())
         await send(streaming, response_body(b"data: 1\n\n"))
         await receive(streaming, 1)
         await send(streaming, response_body(b"data: 2\n\n"))

@@ -27,7 +27,7 @@ def call(t: float, n_prompt: int, ids: list[int], *, n_output: int = 5, **more: 
     }
 
 
-SESSION = {
+SESSION: dict[str, Any] = {
     "id": "one",
     "models": ["large", "small"],
     "block_size": 64,
