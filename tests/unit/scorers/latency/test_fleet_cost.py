@@ -163,3 +163,18 @@ def test_costs_are_learned_and_reported_as_those_of_latency_cost_scorer() -> Non
 
 def test_no_candidates_have_no_costs() -> None:
     assert costs(make(picks=1)) == []
+
+
+def test_example_of_the_page_is_what_it_costs() -> None:
+    request = RequestView(model="m", now=100.0, n_tokens=8_000)
+    scorer = FleetCostScorer(FleetCostParams(), TIERS)
+    scorer.picked(
+        RequestView(model="m", now=0.0, n_tokens=2_000), routed_to(endpoint("other"), n_tokens=2_000)
+    )
+    table = [
+        endpoint("vllm-0", in_flight=(1, 1_000)),
+        endpoint("vllm-1", prefix=held(gpu=500, n_blocks=500), in_flight=(5, 11_000)),
+    ]
+
+    assert scorer.expected_ms(request, Candidates.of(table)).round().tolist() == [653, 723]
+    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [2_332, 723]
