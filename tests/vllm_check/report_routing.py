@@ -117,8 +117,8 @@ kvatlas, Envoy and the client share with it.
 
 {table(("", *(arm.name for arm in arms)), rows)}{failed}
 
-- *round robin* is Envoy alone, *2:2:1:1* kvatlas with its default weights, and *latency* the policy in
-  [`latency.yaml`](../tests/vllm_check/latency.yaml).
+- *round robin* is Envoy alone, *2:2:1:1* kvatlas with its default weights, and *latency* `latency-cost-scorer` alone
+  ([`latency.yaml`](../tests/vllm_check/latency.yaml)), not the policy of that name, which stands for another scorer.
 - A scrape costs a server {scrape_s * 1000:.0f} ms of its processor. The default weights read the scraped load, so busy servers are scraped
   every 50 ms. `latency` knows the load from its own accounts, and servers that report nothing else are
   [scraped less often](scraping.md#how-often).
