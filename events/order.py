@@ -132,11 +132,6 @@ class BatchOrder(Generic[ItemT]):
             return Verdict.USUAL if ts else Verdict.DOUBTFUL
         return Verdict.NEW_LIFE if strict or (known and ts) else Verdict.DOUBTFUL
 
-    def resume(self, seq: int, *, newest: float) -> None:
-        """Continue with batch `seq` of this life, in which everything before it is applied; `newest` as of stamps."""
-        self.clear()
-        self.next_seq, self._stamps.newest = seq, newest
-
     def clear(self) -> None:
         """Start a new life."""
         self.next_seq = None

@@ -151,12 +151,6 @@ class PublisherStream(Generic[ItemT]):
         actions: list[Action[ItemT]] = [Reset(reason)]
         return actions + (self._ask() if self._can_replay else [])
 
-    def resume(self, seq: int, *, newest: float) -> None:
-        """Continue with batch `seq`: the state before it came whole from elsewhere, with the time stamp `newest`."""
-        self._order.resume(seq, newest=newest)
-        self._doubt = Doubt(self._limits.max_doubtful)
-        self._replay, self._unverified, self._has_received = None, False, True
-
     def damaged(self) -> None:
         """Lower the trust: a part of an applied batch could not be used."""
         self._order.lost = True
