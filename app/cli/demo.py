@@ -17,7 +17,7 @@ Names = Annotated[
     typer.Argument(
         metavar="[FILE...]",
         help="With --compare: configuration files (KVAtlasConfig or EndpointPickerConfig), or round-robin, random, "
-        "weights, latency. Alone: the last three but random.",
+        "weights, latency. Alone: round-robin, weights and latency.",
     ),
 ]
 
