@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
 
 
 async def send_traffic(installed: Installation) -> None:
-    """Send traffic whose last chat goes to a busy endpoint for its cache, then wait until all is idle."""
+    """Send traffic to every server, whose last chat goes to a busy one for its cache; wait until all is idle."""
 
     async def picked_once() -> bool:
         await installed.chat("You are brief.", "Hello")
@@ -200,8 +201,15 @@ async def send_traffic(installed: Installation) -> None:
     await until(picked_once, what="a first pick through Envoy")
     result = await run_workload(installed.gateway_url, MODEL_NAME, WORKLOAD)
     assert not result.errors, result.errors[:3]
+    number = next(installed.rounds)
+    for server in installed.fleet.servers:  # chance may have left one without a pick
+        name = server.config.name
+        chat = (f"You are the assistant {number} of {name}. " * 50, "Hello")
+        await installed.chat_with(name, *chat)
+        await until(partial(installed.would_take, name, *chat), what=f"a chat that {name} would take")
+        assert await installed.chat(*chat) == name
     # After an earlier round, two servers may hold it: one from the first chat, one from the second.
-    known = (f"You have read this {next(installed.rounds)} times before. " * 50, "Hello")
+    known = (f"You have read this {number} times before. " * 50, "Hello")
     server = await installed.chat(*known)
     await until(
         lambda: installed.would_take(server, *known), what=f"a chat that {server} would take for its cache"

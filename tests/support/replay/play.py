@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
@@ -16,12 +17,16 @@ from support.replay.messages import PLAIN_ANSWER, request, response
 from support.replay.recordings import Json
 from support.replay.running import Running
 from support.replay.streams import Stream
+from support.waiting import until
 
 MAX_REPEATS = 150
 """Most times that a recorded chance is tried."""
 
 _SAMPLE = re.compile(r"^(llm_d_epp_\S+?(?:\{.*\})?) (\S+)$", re.MULTILINE)
 _PLACEMENTS = re.compile(r'^kvatlas_placements_total\{kind="(.*?)"\} (\S+)$', re.MULTILINE)
+_SETTLED_S = 10.0
+"""Longest wait for the requests in flight that were recorded."""
+
 _REQUEST_ID = "00000000-0000-4000-8000-000000000001"
 """Of every request: the recordings have one for all."""
 
@@ -74,8 +79,8 @@ class Play:
                 if None in metrics.values():  # what was said before grows old
                     await asyncio.sleep(step["wait_ms"] / 1000)
                 return {}
-            case {"in_flight": _}:
-                return {"in_flight": await self._in_flight()}
+            case {"in_flight": recorded}:
+                return {"in_flight": await self._settled(recorded)}
             case {"wait_ms": wait_ms}:  # the reference forgets by time
                 await asyncio.sleep(wait_ms / 1000)
                 return {}
@@ -143,6 +148,16 @@ class Play:
     async def _counters(self) -> dict[str, float]:
         text = (await self.picker.get("/metrics")).decode()
         return {name: float(value) for name, value in _SAMPLE.findall(text)}
+
+    async def _settled(self, recorded: Mapping[str, int]) -> dict[str, int]:
+        """Return the requests in flight, at once if as recorded: the picker may still be reading a cancellation."""
+
+        async def is_as_recorded() -> bool:
+            return await self._in_flight() == recorded
+
+        with contextlib.suppress(AssertionError):
+            await until(is_as_recorded, timeout_s=_SETTLED_S)
+        return await self._in_flight()
 
     async def _in_flight(self) -> dict[str, int]:
         """Return endpoint -> requests in flight, of those that have any."""
