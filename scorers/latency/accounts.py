@@ -12,7 +12,7 @@ from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 
-WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE = range(10)
+WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, SINCE, TOKENS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE = range(10)
 """Lines of `Accounts.columns`."""
 
 N_LINES = 10
@@ -50,7 +50,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_ms: predicted time to first token.
         work: tokens to compute, those of attention included.
         tokens: the same as the fleet books them.
-        n_prompt: tokens of the whole prompt.
+        n_new: prompt tokens that need blocks of their own on its GPU.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
@@ -63,7 +63,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_ms: float
     work: float
     tokens: float
-    n_prompt: float
+    n_new: float
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
@@ -73,8 +73,8 @@ class Accounts:
     """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
 
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
-    the tokens of their whole prompts, and the monotonic seconds since which the first of them is computed; tokens of the
-    whole prompts of those whose response has begun; decayed milliseconds of prompt work with the time of their last
+    the prompt tokens that need blocks of their own, and the monotonic seconds since which the first of them is computed;
+    such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
     change; and the logarithm of the endpoint's pace with the number of observations behind it.
     """
 
@@ -114,7 +114,7 @@ class Accounts:
         column[N_AHEAD] += 1
         column[WORK] += request.work
         column[BOOKED] += request.tokens
-        column[PROMPTS_AHEAD] += request.n_prompt
+        column[TOKENS_AHEAD] += request.n_new
         self._open[id(request.decision)] = request
         if len(self._open) > MAX_OPEN:
             self._drop(self._open.pop(next(iter(self._open))))
@@ -130,7 +130,7 @@ class Accounts:
         self._leave(request)
         request.has_begun = True
         self._table[SINCE, request.row] = now
-        self._table[PROMPTS_HELD, request.row] += request.n_prompt
+        self._table[TOKENS_HELD, request.row] += request.n_new
 
     def ended(self, decision: Decision) -> OpenRequest | None:
         """Forget a request, and return it; None if it is not known."""
@@ -165,7 +165,7 @@ class Accounts:
             return
         if request.has_begun:
             column = self._table[:, request.row]
-            column[PROMPTS_HELD] = max(0.0, column[PROMPTS_HELD] - request.n_prompt)
+            column[TOKENS_HELD] = max(0.0, column[TOKENS_HELD] - request.n_new)
         else:
             self._leave(request)
 
@@ -174,7 +174,7 @@ class Accounts:
         column = self._table[:, request.row]
         column[N_AHEAD] -= 1
         for line, amount in (
-            (WORK, request.work), (BOOKED, request.tokens), (PROMPTS_AHEAD, request.n_prompt)
+            (WORK, request.work), (BOOKED, request.tokens), (TOKENS_AHEAD, request.n_new)
         ):  # fmt: skip
             column[line] = column[line] - amount if column[N_AHEAD] else 0.0  # without rounding errors
 
