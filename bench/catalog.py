@@ -18,6 +18,7 @@ MODULES = {
     "request-server": "api.request_server",
     "extproc": "api.extproc",
     "query": "index.query",
+    "drafters": "index.drafters",
     "resident": "index.resident",
     "dashboard": "api.dashboard",
     "soak": "api.soak",

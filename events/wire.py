@@ -284,11 +284,14 @@ def _tokens(value: object) -> array[int]:
 
 
 def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int) -> array[int] | None:
-    """Return the tokens after the last block; those after the others must be the next blocks' own, as a prompt has them."""
+    """Return the tokens after the last block; those after the others must be the next blocks' own, as a prompt has them.
+
+    Windowed groups leave blocks out, so that the next block's tokens are not known.
+    """
     if not value:
         return None
     rows = cast("list[object]", value) if isinstance(value, list) else []
-    if len(rows) != n_blocks or len(tokens) != n_blocks * block_size:
+    if len(rows) != n_blocks:
         raise WireError(
             "bad_lookahead", f"lookahead_token_ids has {len(rows)} items, want one for each block"
         )
@@ -298,7 +301,8 @@ def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int
         raise WireError(
             "bad_lookahead", f"a block has {n_tokens} tokens after it, want at most {MAX_LOOKAHEAD}"
         )
-    for block, row in enumerate(rows[:-1], start=1):
+    is_dense = len(tokens) == n_blocks * block_size
+    for block, row in enumerate(rows[:-1] if is_dense else (), start=1):
         if _tokens(row) != followed[block * block_size : block * block_size + n_tokens]:
             raise WireError(
                 "bad_lookahead", f"the tokens after block {block - 1} are not those of the next block"
