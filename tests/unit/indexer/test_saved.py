@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -54,11 +54,27 @@ def stored(
     root: int = 0,
     told: bool = True,
     group: int = 0,
+    lookahead: int = 0,
+    beside: bool = False,
 ) -> BlockStored:
+    """Build the store event of a prompt's blocks.
+
+    Args:
+        trunk: number of the prompt.
+        first: number of the first block.
+        n_blocks: blocks; those after the prompt's last are left out.
+        medium: name of the tier.
+        root: number of adapter and salt.
+        told: whether tokens are sent.
+        group: KV-cache group, above 0 with a sliding window.
+        lookahead: tokens after each block that are part of its hash.
+        beside: whether the salt is sent beside the extra keys, as SGLang does.
+    """
     last = min(first + n_blocks, N_BLOCKS)
     lora, salt = ROOTS[root]
     extras: list[tuple[ExtraKey, ...] | None] = [None] * (last - first)
-    if salt and not first:
+    after = [*tokens(trunk)[last * BLOCK :], *[9] * lookahead][:lookahead]
+    if salt and not first and not beside:
         extras[0] = (salt, MultimodalKey("image", -1))
     return BlockStored(
         hashes=tuple(engine_hash(trunk, block, root) for block in range(first, last)),
@@ -67,7 +83,9 @@ def stored(
         block_size=BLOCK if told else 0,
         medium=MediumName(medium),
         lora_name=lora,
-        extra_keys=tuple(extras) if told and root else None,
+        extra_keys=tuple(extras) if told and root and not beside else None,
+        salt=salt if beside else None,
+        lookahead=array("I", after) if told and lookahead else None,
         group=group,
         kind="sliding_window" if group else None,
         window=3 if group else None,
@@ -142,6 +160,8 @@ class SavedAtlas(RuleBasedStateMachine):
         told=st.sampled_from([True, True, False]),
         group=st.sampled_from([0, 0, 0, 1]),
         n_times=st.sampled_from([1, 1, 2, 3]),
+        lookahead=st.sampled_from([0, 0, 0, 1, 2]),
+        beside=st.booleans(),
     )
     def store(
         self,
@@ -154,8 +174,20 @@ class SavedAtlas(RuleBasedStateMachine):
         told: bool,
         group: int,
         n_times: int,
+        lookahead: int,
+        beside: bool,
     ) -> None:
-        event = stored(trunk, first, n_blocks, root=root, medium=medium, told=told, group=group)
+        event = stored(
+            trunk,
+            first,
+            n_blocks,
+            root=root,
+            medium=medium,
+            told=told,
+            group=group,
+            lookahead=lookahead,
+            beside=beside,
+        )
         for _ in range(n_times):
             self.apply(rank, event)
 
@@ -326,6 +358,33 @@ def test_copies_that_wait_are_adopted_after_loading_however_their_hash_is_learne
     ledger = second.dump("a", 0, now=0)
     assert ledger == first.dump("a", 0, now=0)
     assert (len(ledger.pending.hashes), len(ledger.hashes.parked)) == (0, 0)
+
+
+PARKED_RULES = [
+    pytest.param({"lookahead": 1}, id="lookahead"),
+    pytest.param({"root": 2, "beside": True}, id="salt_beside_extra_keys"),
+    pytest.param({"root": 1, "lookahead": 1}, id="adapter"),
+    pytest.param({"lookahead": 2, "root": 2, "beside": True}, id="both"),
+]
+
+
+@pytest.mark.parametrize("rules", PARKED_RULES)
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_rules_of_hashes_last_in_saved_ledgers(core: IndexCore, rules: dict[str, Any]) -> None:
+    """Blocks that waited for their parent, and blocks stored after loading, have the keys of a ledger that was not saved."""
+    first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
+    before = [stored(0, 0, 1, **rules), stored(1, 4, 2, **rules), stored(2, 2, 2, medium="CPU", **rules)]
+    first.apply("a", 0, core.decode_batch(payload(before)))
+    load(saved(first, ENDPOINTS), second)
+    after = [stored(1, 0, 4, **rules)]
+    for atlas in (first, second):
+        atlas.apply("a", 0, core.decode_batch(payload(after)))
+    lora, salt = ROOTS[rules.get("root", 0)]
+    found = [atlas.match(atlas.prefix(tokens(1), lora=lora, salt=salt)) for atlas in (first, second)]
+    assert found[0] == found[1]
+    # the last block's lookahead is not part of the prompt
+    assert found[0]["a"].tier_blocks["gpu"] == N_BLOCKS - bool(rules.get("lookahead"))
+    assert first.dump("a", 0, now=0) == second.dump("a", 0, now=0)
 
 
 def test_inferred_tier_has_no_holder_when_there_was_nothing_to_copy() -> None:
