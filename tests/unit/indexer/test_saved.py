@@ -105,6 +105,7 @@ def foreign(trunk: int, chunk: int) -> BlockStored:
 
 TRUNK, FIRST = st.integers(0, TRUNKS - 1), st.integers(0, N_BLOCKS - 1)
 RANK = st.sampled_from([("a", 0), ("a", 1), ("b", 0)])
+RULES = st.fixed_dictionaries({"lookahead": st.sampled_from([0, 0, 0, 1, 2]), "beside": st.booleans()})
 MEDIUM = st.sampled_from(["GPU", "GPU", "CPU", "CPU", "STORAGE", "TAPE", "CLOUD"])
 
 
@@ -160,8 +161,7 @@ class SavedAtlas(RuleBasedStateMachine):
         told=st.sampled_from([True, True, False]),
         group=st.sampled_from([0, 0, 0, 1]),
         n_times=st.sampled_from([1, 1, 2, 3]),
-        lookahead=st.sampled_from([0, 0, 0, 1, 2]),
-        beside=st.booleans(),
+        rules=RULES,
     )
     def store(
         self,
@@ -174,20 +174,9 @@ class SavedAtlas(RuleBasedStateMachine):
         told: bool,
         group: int,
         n_times: int,
-        lookahead: int,
-        beside: bool,
+        rules: dict[str, Any],
     ) -> None:
-        event = stored(
-            trunk,
-            first,
-            n_blocks,
-            root=root,
-            medium=medium,
-            told=told,
-            group=group,
-            lookahead=lookahead,
-            beside=beside,
-        )
+        event = stored(trunk, first, n_blocks, root=root, medium=medium, told=told, group=group, **rules)
         for _ in range(n_times):
             self.apply(rank, event)
 
