@@ -63,6 +63,12 @@ def page() -> str:
     return "".join((_HEAD, *lines, total, _TAIL))
 
 
+def written_figures() -> dict[str, int]:
+    """Return recording -> exact answers, as the page has them."""
+    rows = re.findall(r"\| `(\w+)` \| (\d+) \|", PAGE.read_text())
+    return {case: int(exact) for case, exact in rows}
+
+
 def _cases(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the cases of a folder, and what its page says of them."""
     for line in (folder / "README.md").read_text().splitlines():
