@@ -63,16 +63,19 @@ class Predictions:
 
         Returns:
             None if there is nothing to predict: without block keys, if the endpoint holds the prompt already, or if the
-            rank learns from routing, which records the same without expiry.
+            rank learns from routing, which records the same without expiry. With several ranks a dropped prediction then,
+            since the prompt's last block shows which of them ran the request.
         """
         match = picked.prefix
-        if self.ttl_s is None or prefix is None or match is None:
+        if prefix is None or match is None:
             return None
         n_held = match.held.tier_blocks[0] - match.predicted_blocks
         ledger = self._atlas.ledger(picked.name, match.rank)
-        if n_held >= match.n_blocks or ledger.learns_from_routing:
-            return None
         size, lookahead = match.block_size, ledger.lookahead
+        if self.ttl_s is None or n_held >= match.n_blocks or ledger.learns_from_routing:
+            if len(self._atlas.ledgers(picked.name)) == 1 or not (keys := prefix.keys(size, lookahead)):
+                return None
+            return Prediction.dropped(picked.name, size, lookahead, keys[-1])
         keys = prefix.keys(size, lookahead)
         return self._predicted.add(
             picked.name,

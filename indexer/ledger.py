@@ -109,6 +109,7 @@ class RankLedger(RankState):
                 for tier, spec in enumerate(self._tiers.specs):
                     is_meant = tier == FASTEST or spec.cleared_on_reset or event.everywhere or self._one_tree
                     if is_meant if only is None else tier == only:
+                        self.n_clears += tier == FASTEST
                         yield from self._clear(TierId(tier))
             case _:
                 assert_never(event)

@@ -39,14 +39,14 @@ Without a further word, kvatlas handles:
 | vLLM | CPU tier | its size comes from `vllm:kv_offload_config_info`; `tiers[].lruCapacityPerServer` |
 | vLLM | CPU tier of several blocks per chunk | learned from events; `tiers[].offloadChunkBlocks` |
 | vLLM | window and full attention, with or without a CPU tier | per group; nothing to set |
-| vLLM | CPU tier emptied by `/reset_prefix_cache?reset_external=true` | two [answers](audit.md#rules-that-events-do-not-tell) empty it in the index |
+| vLLM | CPU tier emptied by `/reset_prefix_cache?reset_external=true` | an [answer](audit.md#rules-that-events-do-not-tell) that contradicts it empties it in the index |
 | SGLang | host tier (`CPU_PINNED`) | one tree of pages: at most the tokens before the last, no chunks, a flush empties both tiers |
 | SGLang | `cache_salt`, LoRA adapters | part of the block key |
 | SGLang | pages of (token, next token) pairs with EAGLE | read as tokens with a lookahead of one |
 | all | slower tier's events before the first of the GPU | read with the block size of the metrics |
 | all | replays with other time stamps than live batches | after the second contradiction within a minute stamps are no evidence; the [doctor](doctor.md) names the publisher |
 
-What no event tells stays wrong in the recordings: in `r1_reset` requests after a reset. With answers fed in, three of them are left.
+What no event tells stays wrong in the recordings: in `r1_reset` requests after a reset. With answers fed in, two of them are left.
 """
 
 
