@@ -47,6 +47,9 @@ Without a further word, kvatlas handles:
 | all | replays with other time stamps than live batches | after the second contradiction within a minute stamps are no evidence; the [doctor](doctor.md) names the publisher |
 
 What no event tells stays wrong in the recordings: in `r1_reset` requests after a reset. With answers fed in, two of them are left.
+A restarted engine has empty caches, and sends no event before its first request. kvatlas learns of it when the event connection is back
+and the publisher no longer has the last batch, or by the process start time in the metrics. Both are tried again within about a
+second. A request that is quicker is expected to find what the process before it held; the endpoint's trust is `stale` meanwhile.
 """
 
 
