@@ -195,9 +195,7 @@ def _of_kind(tag: object, get: Callable[[str], object]) -> Event:
         case "BlockStored":
             return _stored(get)
         case "BlockRemoved":
-            return BlockRemoved(
-                _hashes(get("block_hashes")), _medium(get("medium")), _group(get("group_idx"))
-            )
+            return BlockRemoved(_hashes(get("block_hashes")), _medium(get("medium")), _group(get))
         case "AllBlocksCleared":
             return AllBlocksCleared()
         case None:
@@ -216,7 +214,7 @@ def _decode_bytes(raw: bytes | msgspec.Raw) -> object:
 def _stored(get: Callable[[str], object]) -> BlockStored:
     parent = get("parent_block_hash")
     block_size = get("block_size")
-    window = get("kv_cache_spec_sliding_window")
+    window = get("kv_cache_spec_sliding_window") or get("window_size")
     if block_size is None:
         block_size = 0
     if not _is_count(block_size):
@@ -231,7 +229,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         medium=_medium(get("medium")),
         lora_name=_lora(get("lora_name"), get("lora_id")),
         extra_keys=read_extra_keys(get("extra_keys"), get("mm_keys")),
-        group=_group(get("group_idx")),
+        group=_group(get),
         kind=_name(get("kv_cache_spec_kind"), "bad_kind"),
         window=window if _is_count(window) and window else None,
         salt=_salt(get("cache_salt")),
@@ -348,7 +346,11 @@ def _name(value: object, reason: str) -> str | None:
     return value
 
 
-def _group(value: object) -> int:
+def _group(get: Callable[[str], object]) -> int:
+    """Return the number of the group; TensorRT-LLM's interfaces name it `layer_group_id`."""
+    value = get("group_idx")
+    if value is None:
+        value = get("layer_group_id")
     if value is None:
         return 0
     if not _is_count(value):
