@@ -9,7 +9,7 @@ import pytest
 
 from kvatlas.configs.engines import ENGINES
 from kvatlas.events.wire import decode_batch
-from kvatlas.fleet.drafters import ENOUGH
+from kvatlas.fleet.drafters import ENOUGH, ENOUGH_AGAINST_GUESS
 from kvatlas.fleet.scrape.report import ReportReader
 from support.audited_engine import AuditedEndpoint
 from support.engine_recordings import SGLANG, VLLM, Recorded
@@ -74,6 +74,13 @@ async def test_tier_that_was_emptied_without_an_event_is_believed_empty_after_on
 async def test_engine_whose_metrics_show_a_drafter_is_predicted_from_the_first_request(case: str) -> None:
     series = 'vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny"} 0.0\n'
     assert await wrong_requests(VLLM / case, metrics=series) == []
+
+
+@pytest.mark.parametrize("case", ["g1_gpu_sessions", "o1_cpu_placeholder", "hy2_hybrid_offload"])
+async def test_drafter_that_drops_nothing_is_known_by_two_answers(case: str) -> None:
+    """The metrics are the same with n-gram drafters and draft models."""
+    series = 'vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny"} 0.0\n'
+    assert len(await wrong_requests(VLLM / case, metrics=series)) <= ENOUGH_AGAINST_GUESS
 
 
 async def test_drafter_with_a_lookahead_drops_nothing() -> None:
