@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
+from ..events.fields import MAX_HASHES
 from ..events.lazy_batch import LazyBatch
 from ..events.model import (
     AllBlocksCleared,
@@ -21,7 +22,6 @@ from ..events.model import (
     MediumName,
 )
 from ..events.runs import Run
-from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
 from .holders import FASTEST, Place
 from .keys import BlockKey

@@ -20,6 +20,8 @@ constexpr size_t kMaxNameLength = 256;
 constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average
 constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{768} << 10, kMaxHashes = 65'536;  // wire.py has the reasons
 constexpr size_t kMaxLookahead = 64;  // wire.py, MAX_LOOKAHEAD
+constexpr size_t kMaxFields = 64;     // fields.py, MAX_FIELDS
+constexpr size_t kMaxExtraKeys = 65'536;  // extra_keys.py, MAX_EXTRA_KEYS
 constexpr size_t kMaxArrays = 64;  // in an event of an unknown kind that is not decoded
 
 enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kLookahead, kNoField };
@@ -83,7 +85,7 @@ private:
         extra_keys_ = nullptr;
         const Item head = in_.next();
         if (head.kind != Kind::kArray && head.kind != Kind::kMap) return false;
-        if (head.value == 0) return false;
+        if (head.value == 0 || head.value > kMaxFields) return false;
         if (head.kind == Kind::kMap && !in_.take(kSentType) && !is_text(in_.next(), "type")) return false;
         event_.kind = in_.take(kSentStored) ? EventKind::kStored : in_.take(kSentRemoved) ? EventKind::kRemoved : kind_of(in_.next());
         if (event_.kind == EventKind::kOther) return false;
@@ -96,7 +98,7 @@ private:
     bool is_unknown() {
         const Item head = in_.next();
         const bool is_map = head.kind == Kind::kMap;
-        if ((head.kind != Kind::kArray && !is_map) || head.value == 0) return false;
+        if ((head.kind != Kind::kArray && !is_map) || head.value == 0 || head.value > kMaxFields) return false;
         if (is_map && !is_text(in_.next(), "type")) return false;
         const Item tag = in_.next();
         if (tag.kind != Kind::kText || !is_ascii(tag.data) || is_known(tag.data)) return false;
@@ -279,10 +281,11 @@ private:
         if (blocks.kind == Kind::kNil) return true;
         if (blocks.kind != Kind::kArray) return false;
         event_.has_extras = true;
+        size_t n_keys = 0;
         for (size_t block = 0; block < blocks.value; ++block) {
             if (in.take_nil()) continue;
             const Item items = in.next();
-            if (items.kind != Kind::kArray) return false;
+            if (items.kind != Kind::kArray || (n_keys += items.value) > kMaxExtraKeys) return false;
             for (size_t i = 0; i < items.value; ++i) {
                 if (!extra(in.next(), block)) return false;
             }
