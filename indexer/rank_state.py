@@ -206,6 +206,12 @@ class RankState:
         """Return the number of blocks held in a tier, summed over groups."""
         return 0 if self._blocks.holders is None else self._blocks.holders.size(tier)
 
+    @property
+    def copies_blocks(self) -> bool:
+        """Whether a slower tier of this server alone holds anything; engines copy there what they compute."""
+        slower = range(1, len(self._tiers.specs))
+        return any(not self._tiers.specs[tier].shared and self.residencies(TierId(tier)) for tier in slower)
+
     def sizes(self) -> Sequence[int]:
         """Return `residencies` of each configured tier, fastest first."""
         holders = self._blocks.holders
