@@ -19,6 +19,7 @@ MODULES = {
     "extproc": "api.extproc",
     "chunks": "api.chunks",
     "query": "index.query",
+    "drafters": "index.drafters",
     "resident": "index.resident",
     "dashboard": "api.dashboard",
     "soak": "api.soak",

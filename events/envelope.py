@@ -8,10 +8,11 @@ Source: Mooncake RFC #1527 and its publisher's design page; keys of vLLM's and v
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .errors import WireError
+from .fields import Fields
 from .model import AllBlocksCleared, BlockRemoved, BlockStored, Event, HashSpace, MediumName
 
 MAX_OBJECT_KEY = 1024
@@ -65,19 +66,17 @@ def parse_object_key(name: str) -> ObjectKey | None:
     return ObjectKey(int(last[-16:], 16), HashSpace.FLEET, group, not any(ranks) and not layer)
 
 
-def is_envelope(fields: Mapping[str, object]) -> bool:
+def is_envelope(fields: Fields) -> bool:
     """Return whether the map is an event in the standard envelope, with or without the fields of vLLM's form beside it."""
     tag = fields.get("type")
     return "event_type" in fields and (tag is None or (isinstance(tag, str) and tag in _KNOWN_TAGS))
 
 
-def read_envelope(
-    fields: Mapping[str, object], as_engine: Callable[[str, Callable[[str], object]], Event]
-) -> Event:
+def read_envelope(fields: Fields, as_engine: Callable[[str, Callable[[str], object]], Event]) -> Event:
     """Return the event in an envelope.
 
     Args:
-        fields: the map.
+        fields: of the event.
         as_engine: reads an event in an engine's form, from its tag and a getter of fields.
     Raises:
         WireError: the event is unreadable.
@@ -105,7 +104,7 @@ def read_envelope(
     return BlockRemoved(event.hashes, event.medium, event.group, space, tenant)
 
 
-def _object_key(fields: Mapping[str, object]) -> ObjectKey | None:
+def _object_key(fields: Fields) -> ObjectKey | None:
     """Return what the event's object is, from its name or from the fields that its publisher has read from the name."""
     name, digest = fields.get("object_key"), fields.get("connector_block_hash")
     if isinstance(name, str) and (parsed := parse_object_key(name)) is not None:
@@ -122,7 +121,7 @@ def _object_key(fields: Mapping[str, object]) -> ObjectKey | None:
     )
 
 
-def _getter(fields: Mapping[str, object], named: ObjectKey | None) -> Callable[[str], object]:
+def _getter(fields: Fields, named: ObjectKey | None) -> Callable[[str], object]:
     """Return a getter that gives the fields by the names of an engine's event."""
     hashes = fields.get("seq_hashes", fields.get("block_hashes"))
     medium = fields.get("medium")

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import chain, repeat
 from typing import cast
+
+import msgspec
 
 from .errors import WireError
 from .model import ExtraKey, MultimodalKey
+
+MAX_EXTRA_KEYS = 65_536
+"""Events with more extra keys are rejected: an adapter's name for every block has as many as there are blocks."""
+
+MAX_ITEMS = 16_384
+"""Events with more multimodal items are rejected: no more fit into the bytes of one, with usual digests."""
+
+
+class Segment(msgspec.Struct, frozen=True, gc=False):
+    """One item of `mm_keys`."""
+
+    hash: str
+    start_offset: int
 
 
 def read_extra_keys(sent: object, segments: object) -> tuple[tuple[ExtraKey, ...] | None, ...] | None:
@@ -16,8 +31,10 @@ def read_extra_keys(sent: object, segments: object) -> tuple[tuple[ExtraKey, ...
         sent: `extra_keys` of vLLM: per block an array of names and of [identifier, offset], or nil.
         segments: `mm_keys` of TensorRT-LLM: per block an array of maps with `hash` and `start_offset`.
     Raises:
-        WireError: one of them is unreadable (`bad_extra_keys`).
+        WireError: one of them is unreadable, or has too many keys (`bad_extra_keys`).
     """
+    _check_number(sent)
+    _check_number(segments)
     extras = _extra_keys(sent)
     if segments is None:
         return extras
@@ -30,6 +47,23 @@ def read_extra_keys(sent: object, segments: object) -> tuple[tuple[ExtraKey, ...
     return tuple(
         (*(own or ()), *more) or None for own, more in zip(extras or repeat(None), found, strict=False)
     )
+
+
+def _check_number(blocks: object) -> None:
+    """Check the number of keys before any of them becomes an object of ours, which takes a microsecond."""
+    if not isinstance(blocks, list):
+        return
+    sent = [cast("list[object]", block) for block in cast("list[object]", blocks) if isinstance(block, list)]
+    n_keys = sum(map(len, sent))
+    if n_keys > MAX_EXTRA_KEYS:
+        raise WireError("bad_extra_keys", f"event has {n_keys} extra keys, want at most {MAX_EXTRA_KEYS}")
+    n_items = n_keys - sum(map(_is_name, chain.from_iterable(sent)))
+    if n_items > MAX_ITEMS:
+        raise WireError("bad_extra_keys", f"event has {n_items} multimodal items, want at most {MAX_ITEMS}")
+
+
+def _is_name(key: object) -> bool:
+    return isinstance(key, (str, bytes))
 
 
 def _segments(value: object) -> tuple[MultimodalKey, ...]:
@@ -45,7 +79,10 @@ def _segments(value: object) -> tuple[MultimodalKey, ...]:
 
 def _segment(value: object) -> MultimodalKey:
     match value:
-        case {"hash": str() as identifier, "start_offset": int() as before} if 0 <= before < 1 << 63:
+        case Segment(hash=identifier, start_offset=before) | {
+            "hash": str() as identifier,
+            "start_offset": int() as before,
+        } if 0 <= before < 1 << 63:
             return MultimodalKey(identifier, -before)
         case _:
             raise WireError("bad_extra_keys", f"mm key is {type(value).__name__}, want hash and start_offset")

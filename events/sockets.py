@@ -39,8 +39,9 @@ def open_socket(
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.RCVHWM, receive_hwm)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    # A restarted engine opens its event sockets shortly before it serves, and only the connection tells of its empty cache.
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
     # a peer that vanished without closing (lost node) shows as a disconnect after this
     socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)

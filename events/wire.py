@@ -20,6 +20,7 @@ import msgspec
 from .envelope import is_envelope, read_envelope
 from .errors import WireError
 from .extra_keys import read_extra_keys
+from .fields import UNREADABLE, array_size, map_size, read_fields
 from .lazy_batch import LazyBatch
 from .model import (
     DEFAULT_MEDIUM,
@@ -44,22 +45,19 @@ values in it take 50 ms at most."""
 _MANY_BYTES = 16 * 1024
 """Events from this size on may have so many values that garbage collections would take most of the time."""
 
-MAX_HASHES = 65_536
-"""Events with more blocks are rejected; a prompt of a million tokens has that many blocks of 16."""
-
 MAX_LOOKAHEAD = 64
 """Longest accepted lookahead in tokens; engines use one, or one for each chained drafter module."""
+
+MAX_TEXTS = 65_536
+"""Most texts among the token ids of an event; they stand for the content of images."""
+
 LEAST_MILLISECONDS = 1e11
 """Time stamps from here on are in milliseconds: as seconds they would be of the year 5138."""
 
 MAX_NAME_LENGTH = 256
 """Longest accepted medium, adapter or kind."""
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Errors of the decoder for bytes that are not msgpack, text that is not UTF-8, and endless nesting."""
-
 _U64 = (1 << 64) - 1
-_MAP_LEADS = (0xDE, 0xDF)
 _STORED_FIELDS: tuple[str, ...] = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "ownership", "session_id",
@@ -108,7 +106,7 @@ def decode_batch(payload: bytes) -> WireBatch:
         if n_events > MAX_EVENTS:
             raise WireError("too_many_events", f"payload has {n_events} events, want at most {MAX_EVENTS}")
         raws = _decode_raw_array(events)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError("not_msgpack", f"payload of {len(payload)} bytes is not msgpack: {error}") from None
     return WireBatch(
         raws,
@@ -129,10 +127,10 @@ def decode_event(raw: bytes | msgspec.Raw) -> Event:
     if len(raw) > MAX_EVENT_BYTES:
         raise WireError("event_too_large", f"event has {len(raw)} bytes, want at most {MAX_EVENT_BYTES}")
     if len(raw) < _MANY_BYTES or not gc.isenabled():
-        return _event(_decode_bytes(raw))
+        return _event(raw)
     gc.disable()
     try:
-        return _event(_decode_bytes(raw))
+        return _event(raw)
     finally:
         gc.enable()
 
@@ -142,52 +140,20 @@ def in_seconds(timestamp: float) -> float:
     return timestamp / 1000 if timestamp >= LEAST_MILLISECONDS else timestamp
 
 
-def array_size(raw: bytes | msgspec.Raw) -> int | None:
-    """Return the number of items of a msgpack array, None if `raw` is no array."""
-    head = bytes(memoryview(raw)[:5])
-    match head[0] if head else 0:
-        case lead if lead & 0xF0 == 0x90:
-            return lead & 0x0F
-        case 0xDC:
-            return int.from_bytes(head[1:3], "big")
-        case 0xDD:
-            return int.from_bytes(head[1:5], "big")
-        case _:
-            return None
-
-
 def _split(payload: bytes) -> list[msgspec.Raw]:
     """Split the batch without decoding its events, so that broken text in one does not affect the others."""
-    lead = payload[0] if payload else 0
     if array_size(payload) is not None:
         return _decode_raw_array(payload)
-    if lead & 0xF0 == 0x80 or lead in _MAP_LEADS:
+    if map_size(payload) is not None:
         fields = _decode_raw_map(payload)
         return [fields[name] for name in _BATCH_FIELDS if name in fields]
     batch = cast("object", _decode_any(payload))
     raise WireError("not_a_batch", f"payload is {type(batch).__name__}, want an array or a map")
 
 
-def _event(raw: object) -> Event:
-    if isinstance(raw, (bytes, msgspec.Raw)):  # llm-d's file-system backend wraps each event in bin
-        raw = _decode_bytes(raw)
-        if isinstance(raw, bytes):
-            raw = _decode_bytes(raw)
-    tag: object
-    if isinstance(raw, dict):
-        fields = cast("dict[str, object]", raw)
-        if is_envelope(fields):
-            return read_envelope(fields, _of_kind)
-        tag = fields.get("type")
-        get: Callable[[str], object] = fields.get
-    elif raw and isinstance(raw, list):
-        values = cast("list[object]", raw)
-        tag = values[0]
-        names = _REMOVED_FIELDS if tag == "BlockRemoved" else _STORED_FIELDS
-        get = dict(zip(names, values[1:], strict=False)).get
-    else:
-        raise WireError("not_an_event", f"event is {type(raw).__name__}, want a map or a non-empty array")
-    return _of_kind(tag, get)
+def _event(raw: bytes | msgspec.Raw) -> Event:
+    tag, fields = read_fields(raw, lambda tag: _REMOVED_FIELDS if tag == "BlockRemoved" else _STORED_FIELDS)
+    return read_envelope(fields, _of_kind) if is_envelope(fields) else _of_kind(tag, fields.get)
 
 
 def _of_kind(tag: object, get: Callable[[str], object]) -> Event:
@@ -195,9 +161,7 @@ def _of_kind(tag: object, get: Callable[[str], object]) -> Event:
         case "BlockStored":
             return _stored(get)
         case "BlockRemoved":
-            return BlockRemoved(
-                _hashes(get("block_hashes")), _medium(get("medium")), _group(get("group_idx"))
-            )
+            return BlockRemoved(_hashes(get("block_hashes")), _medium(get("medium")), _group(get))
         case "AllBlocksCleared":
             return AllBlocksCleared()
         case None:
@@ -206,17 +170,10 @@ def _of_kind(tag: object, get: Callable[[str], object]) -> Event:
             raise WireError("unknown_tag", f"event tag is an unknown {type(tag).__name__}")
 
 
-def _decode_bytes(raw: bytes | msgspec.Raw) -> object:
-    try:
-        return cast("object", _decode_any(raw))
-    except _UNREADABLE as error:
-        raise WireError("not_msgpack", f"event is not msgpack: {error}") from None
-
-
 def _stored(get: Callable[[str], object]) -> BlockStored:
     parent = get("parent_block_hash")
     block_size = get("block_size")
-    window = get("kv_cache_spec_sliding_window")
+    window = get("kv_cache_spec_sliding_window") or get("window_size")
     if block_size is None:
         block_size = 0
     if not _is_count(block_size):
@@ -231,7 +188,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         medium=_medium(get("medium")),
         lora_name=_lora(get("lora_name"), get("lora_id")),
         extra_keys=read_extra_keys(get("extra_keys"), get("mm_keys")),
-        group=_group(get("group_idx")),
+        group=_group(get),
         kind=_name(get("kv_cache_spec_kind"), "bad_kind"),
         window=window if _is_count(window) and window else None,
         salt=_salt(get("cache_salt")),
@@ -247,10 +204,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 def _hashes(value: object) -> tuple[EngineHash, ...]:
     if not isinstance(value, list):
         raise WireError("bad_hashes", f"block_hashes is {type(value).__name__}, want an array")
-    hashes = cast("list[object]", value)
-    if len(hashes) > MAX_HASHES:
-        raise WireError("too_many_hashes", f"block_hashes has {len(hashes)} items, want at most {MAX_HASHES}")
-    return tuple(map(_hash, hashes))
+    return tuple(map(_hash, cast("list[object]", value)))
 
 
 def _hash(value: object) -> EngineHash:
@@ -274,6 +228,8 @@ def _tokens(value: object) -> array[int]:
         return array("I", cast("list[int]", tokens))  # array checks each item
     except TypeError:
         # TensorRT-LLM sends texts that name an image's content in place of its token ids; no prompt of ours has these
+        if sum(isinstance(each, str) for each in tokens) > MAX_TEXTS:
+            raise WireError("bad_tokens", f"token_ids has more than {MAX_TEXTS} texts") from None
         tokens = [_text_token(each) if isinstance(each, str) else each for each in tokens]
     except OverflowError:
         pass  # found again, and described, below
@@ -284,11 +240,14 @@ def _tokens(value: object) -> array[int]:
 
 
 def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int) -> array[int] | None:
-    """Return the tokens after the last block; those after the others must be the next blocks' own, as a prompt has them."""
+    """Return the tokens after the last block; those after the others must be the next blocks' own, as a prompt has them.
+
+    Windowed groups leave blocks out, so that the next block's tokens are not known.
+    """
     if not value:
         return None
     rows = cast("list[object]", value) if isinstance(value, list) else []
-    if len(rows) != n_blocks or len(tokens) != n_blocks * block_size:
+    if len(rows) != n_blocks:
         raise WireError(
             "bad_lookahead", f"lookahead_token_ids has {len(rows)} items, want one for each block"
         )
@@ -298,8 +257,10 @@ def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int
         raise WireError(
             "bad_lookahead", f"a block has {n_tokens} tokens after it, want at most {MAX_LOOKAHEAD}"
         )
-    for block, row in enumerate(rows[:-1], start=1):
-        if _tokens(row) != followed[block * block_size : block * block_size + n_tokens]:
+    is_dense = len(tokens) == n_blocks * block_size
+    prompt = followed.tolist() if is_dense else []
+    for block, row in enumerate(rows[:-1] if is_dense else (), start=1):
+        if row != prompt[block * block_size : block * block_size + n_tokens]:
             raise WireError(
                 "bad_lookahead", f"the tokens after block {block - 1} are not those of the next block"
             )
@@ -344,7 +305,11 @@ def _name(value: object, reason: str) -> str | None:
     return value
 
 
-def _group(value: object) -> int:
+def _group(get: Callable[[str], object]) -> int:
+    """Return the number of the group; TensorRT-LLM's interfaces name it `layer_group_id`."""
+    value = get("group_idx")
+    if value is None:
+        value = get("layer_group_id")
     if value is None:
         return 0
     if not _is_count(value):

@@ -41,7 +41,7 @@ class Verdict(StrEnum):
     GOOD = "good"
     """The difference is less than a block."""
     OTHER_RANK = "other_rank"
-    """Less was reused; the request may have run on another data-parallel rank than the best one."""
+    """Less was reused; the request may have run on another data-parallel rank than the best one, or has."""
     STALE = "stale"
     """The endpoint's events were incomplete, according to their trust."""
     EVENT_LAG = "event_lag"
@@ -82,6 +82,7 @@ class Audited:
         expected: tier -> tokens expected from it.
         reused: tier, or `BEYOND` -> tokens reused.
         held: tier -> tokens of the prompt that it was believed to hold without a gap.
+        rank: data-parallel rank of which that was expected; None if the request may have run on another one.
     """
 
     endpoint: str
@@ -90,6 +91,7 @@ class Audited:
     expected: Mapping[str, int]
     reused: Mapping[str, int]
     held: Mapping[str, int] = field(default_factory=dict[str, int])
+    rank: int | None = 0
 
     @property
     def error_tokens(self) -> int:
@@ -102,7 +104,7 @@ def judge(
     *,
     prompt_tokens: int,
     cached_tokens: int,
-    n_ranks: int,
+    ran_on: int | None,
     tiers: Mapping[str, TierState],
 ) -> Audited | None:
     """Compare a decision with the engine's own counts.
@@ -111,7 +113,7 @@ def judge(
         decision: decision for the request; the picked endpoint must have responded.
         prompt_tokens: tokens of the prompt, counted by the engine.
         cached_tokens: those of them that were reused.
-        n_ranks: data-parallel ranks of the endpoint.
+        ran_on: data-parallel rank that ran the request, None if it is unknown.
         tiers: state of every configured tier, by name.
     Returns:
         None if there was no expectation for the whole prompt: without block keys, with several prompts, or with a prompt
@@ -123,12 +125,13 @@ def judge(
     expected = prefix.usable_tier_tokens
     reused, failed_in = _laid_out(expected, cached_tokens)
     concerned = tiers[failed_in or prefix.tiers[0]]
-    verdict = _verdict(decision, prefix, prompt_tokens, cached_tokens, n_ranks, concerned)
+    rank = prefix.rank if ran_on == prefix.rank else None
+    verdict = _verdict(decision, prefix, prompt_tokens, cached_tokens, rank, concerned)
     if verdict in (Verdict.GOOD, Verdict.TOKENIZER):
         failed_in = None
     blocks = zip(prefix.tiers, prefix.held.tier_blocks, strict=True)
     held = {tier: n_blocks * prefix.block_size for tier, n_blocks in blocks}
-    return Audited(decision.best.name, verdict, failed_in, expected, reused, held)
+    return Audited(decision.best.name, verdict, failed_in, expected, reused, held, rank)
 
 
 def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:
@@ -165,7 +168,7 @@ def _verdict(
     prefix: PrefixMatch,
     prompt_tokens: int,
     cached_tokens: int,
-    n_ranks: int,
+    rank: int | None,
     tier: TierState,
 ) -> Verdict:
     error = prefix.usable_tokens - cached_tokens
@@ -173,7 +176,7 @@ def _verdict(
         return Verdict.TOKENIZER
     if abs(error) < prefix.block_size:
         return Verdict.GOOD
-    if error > 0 and n_ranks > 1:
+    if error > 0 and rank is None:
         return Verdict.OTHER_RANK
     has_events = tier.source is TierSource.EVENTS
     if has_events and decision.best.trust is not Trust.LIVE:

@@ -16,6 +16,9 @@ LABEL = "kvatlas.io/drops-last-block"
 ENOUGH = 4
 """Answers in a row, all wrong by exactly a block and none right, after which the rule changes."""
 
+ENOUGH_AGAINST_GUESS = 2
+"""The same while metrics alone have set the rule: they show n-gram drafters and draft models alike, which drop nothing."""
+
 
 class DroppedBlock:
     """Whether one endpoint drops the last matched block, as its label says or its answers have shown.
@@ -32,11 +35,13 @@ class DroppedBlock:
         self._n_in_a_row = 0
         self.is_learned = False
         """Whether answers have changed what the metrics say."""
+        self._is_guessed = False
 
     def expect(self, *, drafts: bool) -> None:
         """Guess from the engine's metrics whether a drafter runs; the label and answers outweigh it."""
         if not self._is_said and not self.is_learned:
             self.n_blocks = int(drafts)
+            self._is_guessed = drafts
 
     @property
     def meaning(self) -> str:
@@ -60,7 +65,8 @@ class DroppedBlock:
             self._n_in_a_row += 1
         elif not error and found.expected:
             self._n_in_a_row = 0
-        if self._n_in_a_row < ENOUGH:
+        if self._n_in_a_row < (ENOUGH_AGAINST_GUESS if self._is_guessed else ENOUGH):
             return False
         self.n_blocks, self._n_in_a_row, self.is_learned = 1 - self.n_blocks, 0, True
+        self._is_guessed = False
         return True

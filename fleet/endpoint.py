@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -36,8 +37,8 @@ class Endpoint:
     """Blocks per rank behind the fastest tier, as reported by the engine's metrics."""
     offloads: bool = False
     """Whether the engine's metrics have shown blocks moving to slower memory."""
-    resets: SilentResets = field(default_factory=SilentResets)
-    """Evidence that it emptied a slower tier without an event."""
+    resets: defaultdict[int, SilentResets] = field(default_factory=lambda: defaultdict(SilentResets))
+    """Evidence that a rank emptied a slower tier without an event, by its number."""
     drafter: DroppedBlock = field(init=False)
     """Whether it computes the last matched block of a prompt again."""
     prefill_tokens_per_s: float | None = None
@@ -63,20 +64,23 @@ class Endpoint:
     def learn(self, found: Audited) -> Iterator[str]:
         """Learn from an audited answer how the engine reuses blocks; yield what changed, for people.
 
-        Endpoints with several ranks show no emptied tier, since it is unknown which rank ran the request.
+        Answers of an unknown rank teach nothing.
         """
-        ledger = self.ranks[0].ledger if self.ranks else None
-        layout, block_size = (ledger.layout(), ledger.block_size) if ledger else (None, None)
-        if ledger is None or layout is None or block_size is None:
+        rank = self.rank(found.rank) if found.rank is not None else None
+        if rank is None:
+            return
+        ledger = rank.ledger
+        layout, block_size = ledger.layout(), ledger.block_size
+        if layout is None or block_size is None:
             return
         if self.drafter.learn(found, block_size=block_size, chunk_blocks=layout.slow_chunk):
             self.use_drafter()
             yield self.drafter.meaning
-        if len(self.ranks) == 1:
-            tiers = ledger.tiers_by_events()
-            for name in self.resets.learn(found, tuple(tiers), unit_tokens=block_size * layout.slow_chunk):
-                ledger.emptied(tiers[name])
-                yield f"has emptied its tier {name} without an event, as its answers show"
+        tiers, unit = ledger.tiers_by_events(), block_size * layout.slow_chunk
+        evidence = self.resets[rank.number]
+        for name in evidence.learn(found, tuple(tiers), unit_tokens=unit, n_clears=ledger.n_clears):
+            ledger.emptied(tiers[name])
+            yield f"rank {rank.number} has emptied its tier {name} without an event, as its answers show"
 
     def use_drafter(self) -> None:
         """Have all ranks drop as many blocks as `drafter` says."""

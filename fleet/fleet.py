@@ -15,7 +15,7 @@ from ..indexer.prefix import Prefix, TextLimits
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.tiers import TierSource
 from ..scorers.core.candidates import Candidates
-from ..scorers.core.model import Candidate, Load
+from ..scorers.core.model import PREFILL_SPEED, Candidate, Load
 from .audit import Audit, Audited
 from .endpoint import Endpoint
 from .in_flight import InFlight, Siblings
@@ -28,7 +28,7 @@ from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
 from .scrape.target import ScrapeStatus
 from .settings import FleetSettings
-from .subscriptions import Subscriptions
+from .subscriptions import Subscriptions, warn_of_port_collision
 from .table import FleetTable
 from .tier_bounds import TierBounds
 
@@ -122,7 +122,7 @@ class Fleet:
         self.changes += 1
         endpoint = Endpoint(name, addresses, labels, time.monotonic(), instance or Instance(name))
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
-        _warn_of_port_collision(name, addresses)
+        warn_of_port_collision(name, addresses)
         self._endpoints[name] = endpoint
         self._table.add(name, None if hidden else endpoint.address, labels)
         self._table.set_in_flight(name, self.in_flight.of(name))
@@ -308,6 +308,15 @@ class Fleet:
         if facts.block_size is not None:  # after a restart, which forgets the old one
             endpoint.use_block_size(facts.block_size, self.settings.approximate)
 
+    def told_prefill_speed(self, name: str, tokens_per_s: float) -> None:
+        """Keep the prefill speed that an endpoint's engine publishes, and show it to scorers."""
+        endpoint = self._endpoints[name]
+        is_first = all(each.prefill_tokens_per_s is None for each in self)
+        endpoint.prefill_tokens_per_s = tokens_per_s
+        if is_first:  # fleets without such engines have no column for it
+            self._use_attributes()
+        self._table.set_attributes(name, {PREFILL_SPEED: tokens_per_s})
+
     def set_attributes(self, name: str, values: Mapping[str, float]) -> None:
         """Show attributes of an endpoint that do not come with its load; see `FleetTable.set_attributes`."""
         self._table.set_attributes(name, values)
@@ -319,7 +328,7 @@ class Fleet:
         resized = settings.approximate != self.settings.approximate
         self.settings = settings
         self._use_credits()
-        self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
+        self._use_attributes()
         self._use_sizes()
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
@@ -361,6 +370,11 @@ class Fleet:
         # blocks known from routing do not depend on trust in events
         self._table.use_credits({} if self.is_from_routing else self.settings.trust_credit)
 
+    def _use_attributes(self) -> None:
+        has_speeds = any(each.prefill_tokens_per_s is not None for each in self)
+        others = (*self.settings.other_attributes, *((PREFILL_SPEED,) if has_speeds else ()))
+        self._table.use_attributes(self.settings.engines.attributes, others)
+
     def _use_sizes(self) -> None:
         approximate = self.settings.approximate
         self.atlas.assumed_block_size = approximate.block_size(None)
@@ -381,13 +395,3 @@ class Fleet:
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)
-
-
-def _warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:
-    events, replays = ({getattr(rank, kind) for rank in addresses.ranks} for kind in ("events", "replay"))
-    for address in sorted(events & replays - {None}):
-        log.warning(
-            "%s: %s is the event address of one rank and the replay address of another; set the two ports at least "
-            "dataParallelSize apart, in the engine and here",
-            name, address,
-        )  # fmt: skip

@@ -8,7 +8,9 @@ from dataclasses import asdict
 from prometheus_client.metrics_core import Metric
 
 from ..indexer.atlas import Atlas
+from ..indexer.figures import BLOCK_SIZE, RANK, USABLE
 from ..indexer.ledger import RankLedger
+from ..indexer.match import usable_when_computed
 from ..indexer.match_columns import MatchColumns
 from ..indexer.predicted import PredictedPrefixes, Prediction
 from ..indexer.prefix import Prefix
@@ -49,30 +51,56 @@ class Predictions:
         for size, lookahead in self._predicted.keyings:
             keys = prefix.keys(size, lookahead)
             predicted = self._predicted.match(keys, block_size=size, now=now, lookahead=lookahead)
-            if matches is not None and predicted:
-                wanted = [
-                    (row, n_blocks)
-                    for name, n_blocks in predicted.items()
-                    if (row := directory.row(name)) is not None
-                ]
-                matches.predict(wanted, block_size=size, n_tokens=prefix.n_tokens)
+            if matches is None or not predicted:
+                continue
+            wanted = [
+                (row, n_blocks)
+                for name, n_blocks in predicted.items()
+                if (row := directory.row(name)) is not None
+            ]
+            others: list[tuple[int, int]] = []
+            if matches.drops or prefix.n_tokens % size == 0:
+                for row, n_blocks in wanted:
+                    usable = self._usable(matches, directory.names[row], row, n_blocks, prefix.n_tokens)
+                    others += [(row, usable)] if usable is not None else []
+            matches.predict(wanted, block_size=size, n_tokens=prefix.n_tokens)
+            for row, usable in others:
+                matches.reuse(row, usable)
         return matches
+
+    def _usable(self, matches: MatchColumns, name: str, row: int, n_blocks: int, n_tokens: int) -> int | None:
+        """Return the usable blocks of an endpoint with predicted ones, None if they are all but the prompt's last.
+
+        Engines with a drafter compute one more again, and those with a slower tier that gets copies reuse the last one too.
+        """
+        ledger, size = (
+            self._atlas.ledger(name, int(matches.line(RANK)[row])),
+            int(matches.line(BLOCK_SIZE)[row]),
+        )
+        layout, copies = ledger.layout(), n_blocks * size == n_tokens and ledger.copies_blocks
+        if layout is None or not (layout.dropped or copies) or n_blocks <= matches.figures[0, row]:
+            return None
+        then = usable_when_computed(n_blocks, layout, n_tokens=n_tokens, block_size=size, copies=copies)
+        return max(int(matches.line(USABLE)[row]), then)
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:
         """Predict what the picked endpoint will hold of the prompt.
 
         Returns:
             None if there is nothing to predict: without block keys, if the endpoint holds the prompt already, or if the
-            rank learns from routing, which records the same without expiry.
+            rank learns from routing, which records the same without expiry. With several ranks a dropped prediction then,
+            since the prompt's last block shows which of them ran the request.
         """
         match = picked.prefix
-        if self.ttl_s is None or prefix is None or match is None:
+        if prefix is None or match is None:
             return None
         n_held = match.held.tier_blocks[0] - match.predicted_blocks
         ledger = self._atlas.ledger(picked.name, match.rank)
-        if n_held >= match.n_blocks or ledger.learns_from_routing:
-            return None
         size, lookahead = match.block_size, ledger.lookahead
+        if self.ttl_s is None or n_held >= match.n_blocks or ledger.learns_from_routing:
+            if len(self._atlas.ledgers(picked.name)) == 1 or not (keys := prefix.keys(size, lookahead)):
+                return None
+            return Prediction.dropped(picked.name, size, lookahead, keys[-1])
         keys = prefix.keys(size, lookahead)
         return self._predicted.add(
             picked.name,

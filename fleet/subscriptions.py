@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,8 @@ from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank import Rank
 from .table import FleetTable
+
+log = logging.getLogger(__name__)
 
 
 class Subscriptions:
@@ -127,3 +130,14 @@ class Subscriptions:
             expected = BoundPublisher(endpoint.name, endpoint.address, addresses.rank)
             return self._subscriber.expect(expected, addresses.replay, rank, position)
         return self._subscriber.subscribe(addresses.events, addresses.replay, rank, position)
+
+
+def warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:
+    """Warn if the event address of one rank is the replay address of another."""
+    events, replays = ({getattr(rank, kind) for rank in addresses.ranks} for kind in ("events", "replay"))
+    for address in sorted(events & replays - {None}):
+        log.warning(
+            "%s: %s is the event address of one rank and the replay address of another; set the two ports at least "
+            "dataParallelSize apart, in the engine and here",
+            name, address,
+        )  # fmt: skip

@@ -74,7 +74,7 @@ class Ledger:
         is_fastest: bool,
         is_only_group: bool,
         is_shared: bool,
-        has_lookahead: bool,
+        lookahead: int,
         sends_extras: bool,
         takes_removals: bool,
         chunk: int,

@@ -161,7 +161,7 @@ class Atlas:
             ) is not None:
                 ledger.routed(prefix.keys(size, ledger.lookahead))
 
-    def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
+    def ledgers(self, endpoint: str) -> Collection[RankLedger]:
         """Return the ledgers of all ranks of the endpoint."""
         return self._endpoints[endpoint].values()
 

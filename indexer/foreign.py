@@ -9,8 +9,8 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 
+from ..events.fields import MAX_HASHES
 from ..events.model import BlockStored, EngineHash
-from ..events.wire import MAX_HASHES
 from .columns import Column, Saved, check_columns
 from .hash_keys import hash_column, hash_key
 from .keys import BlockKey, PrefixKeys, root_key

@@ -32,7 +32,18 @@ class Groups(dict[int, Group]):
             return False
         self.n_changes += 1
         self[event.group] = group
+        self._compare_windows()
         return True
+
+    def _compare_windows(self) -> None:
+        """Take groups for sliding windows that send a window without their kind, smaller than another's (TensorRT-LLM).
+
+        The largest is the longest prompt that the engine takes.
+        """
+        told = {number: each.window for number, each in self.items() if each.kind is None and each.window}
+        for number, window in told.items():
+            if window < max(told.values()):
+                self[number] = Group("sliding_window", window)
 
     def clear(self) -> None:
         """Drop all groups: the publisher started a new life."""

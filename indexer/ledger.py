@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
+from ..events.fields import MAX_HASHES
 from ..events.lazy_batch import LazyBatch
 from ..events.model import (
     AllBlocksCleared,
@@ -21,7 +22,6 @@ from ..events.model import (
     MediumName,
 )
 from ..events.runs import Run
-from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
 from .holders import FASTEST, Place
 from .keys import BlockKey
@@ -109,6 +109,7 @@ class RankLedger(RankState):
                 for tier, spec in enumerate(self._tiers.specs):
                     is_meant = tier == FASTEST or spec.cleared_on_reset or event.everywhere or self._one_tree
                     if is_meant if only is None else tier == only:
+                        self.n_clears += tier == FASTEST
                         yield from self._clear(TierId(tier))
             case _:
                 assert_never(event)

@@ -224,6 +224,25 @@ def measure(
     )
 
 
+def usable_when_computed(
+    n_blocks: int, layout: RankLayout, *, n_tokens: int, block_size: int, copies: bool
+) -> int:
+    """Return the blocks of a prompt that a rank would reuse once it has computed the first `n_blocks` of it.
+
+    Args:
+        n_blocks: full blocks of the prompt, or fewer.
+        layout: of the rank.
+        n_tokens: tokens of the prompt.
+        block_size: tokens per block.
+        copies: whether a slower tier gets a copy of what is computed. The last block of a prompt that ends with it can then be
+            reused from there; the fastest tier's own is always computed again.
+    """
+    held = (1 << n_blocks) - 1
+    if layout.windows:
+        return max(min(n_blocks, max(n_tokens - 1, 0) // block_size) - layout.dropped, 0)
+    return _usable((held, held) if copies else (held,), (), layout, n_tokens, block_size)
+
+
 def _counted(mask: int) -> list[int]:
     holders: list[int] = []
     while mask:

@@ -58,6 +58,7 @@ class MatchColumns:
         interleaved: row -> runs, if the union prefix is not in the order of tiers.
         other_ranks: row -> rank -> usable tokens, for rows with further ranks that hold something.
         has_ranks: whether a row may show another rank than 0.
+        drops: whether any rank has blocks at the end of a match computed again, see `RankLayout.dropped`.
     """
 
     tiers: tuple[str, ...]
@@ -67,6 +68,7 @@ class MatchColumns:
     interleaved: dict[int, Runs]
     other_ranks: Mapping[int, Mapping[int, int]]
     has_ranks: bool = True
+    drops: bool = False
 
     def line(self, which: int) -> NDArray[np.int32]:
         """Return one of the lines after those by tier."""
@@ -109,6 +111,10 @@ class MatchColumns:
         for row in interleaved:
             if self.figures[2 * len(self.tiers) + BLOCK_SIZE, row] == block_size:
                 self._predict_interleaved(row, n_tokens=n_tokens)
+
+    def reuse(self, row: int, n_blocks: int) -> None:
+        """Set the usable blocks of an endpoint."""
+        self.line(USABLE)[row] = n_blocks
 
     def _predict_interleaved(self, row: int, *, n_tokens: int) -> None:
         column, n_tiers = self.figures[:, row], len(self.tiers)

@@ -92,6 +92,7 @@ class MatchPlan:
                 endpoint
             )
         self._has_ranks = any(planned.rank for planned in ranks)
+        self._drops = any(planned.layout.dropped for planned in ranks)
         self._is_known: NDArray[np.bool_] | None = None
         if len(lowest) < len(rows):
             self._is_known = np.array([name in lowest for name in rows], np.bool_)
@@ -120,6 +121,7 @@ class MatchPlan:
             {},
             _NO_RANKS,
             self._has_ranks,
+            self._drops,
         )
         if sparse:
             _add_sparse(columns, sparse)

@@ -203,7 +203,7 @@ class NativeLedger(RankLedger):
             is_fastest=tier == FASTEST,
             is_only_group=len(self._groups) == 1,
             is_shared=spec.shared,
-            has_lookahead=self.lookahead > 0,
+            lookahead=self.lookahead,
             sends_extras=self._tells_extra_keys,
             takes_removals=not self._chunks.has_tails(place) and tier not in self._foreign.tiers,
             chunk=1 if self._one_tree else self._chunks.size(tier) or 0,

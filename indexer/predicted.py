@@ -93,6 +93,12 @@ class Prediction:
     ttl_s: float
     waits_until: float
 
+    @classmethod
+    def dropped(cls, endpoint: str, block_size: int, lookahead: int, last_key: int) -> Prediction:
+        """Return a prediction that counts nowhere."""
+        never = -math.inf
+        return cls(endpoint, block_size, lookahead, last_key, never, None, 0.0, never)
+
     def begun(self) -> None:
         """Note that the response began: the blocks are computed, so their events must come within the lifetime."""
         self.waits_until = -math.inf

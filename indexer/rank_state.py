@@ -42,6 +42,7 @@ class RankState:
     Attributes:
         lookahead: tokens after a block that belong to its key, from the events.
         tenant: tenant of the publisher; events of other tenants are ignored. None takes all.
+        n_clears: resets of the fastest tier that events have told.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class RankState:
     ) -> None:
         self.counters = LedgerCounters()
         self.tenant: str | None = None
+        self.n_clears = 0
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout
@@ -203,6 +205,12 @@ class RankState:
     def residencies(self, tier: TierId) -> int:
         """Return the number of blocks held in a tier, summed over groups."""
         return 0 if self._blocks.holders is None else self._blocks.holders.size(tier)
+
+    @property
+    def copies_blocks(self) -> bool:
+        """Whether a slower tier of this server alone holds anything; engines copy there what they compute."""
+        slower = range(1, len(self._tiers.specs))
+        return any(not self._tiers.specs[tier].shared and self.residencies(TierId(tier)) for tier in slower)
 
     def sizes(self) -> Sequence[int]:
         """Return `residencies` of each configured tier, fastest first."""

@@ -73,8 +73,16 @@ class Feedback:
             return
         fleet, decision = self._picker.fleet, route.decision
         # The sidecar reports what the prefill server found in its cache, if there is a prefill stage.
+        predictions = (route.prediction, *(part.prediction for part in route.parts))
+        name = decision.computing.best.name
         found = audit_request(
-            decision.computing, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
+            decision.computing,
+            fleet,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            prediction=next(
+                (each for each in predictions if each is not None and each.endpoint == name), None
+            ),
         )
         if found is not None:
             fleet.audited(found, now=time.monotonic())

@@ -160,6 +160,12 @@ def _tiers(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _understood(deployment: Deployment) -> Iterator[Finding]:
+    if n_orphans := deployment.counts.total("kvatlas_lmcache_events_total", outcome="no_parent"):
+        yield Finding(
+            State.WARN,
+            f"{n_orphans:.0f} chunks of LMCache servers continue prompts from earlier batches, and nothing names the chunks before",
+            "events of LMCache's connector in the engine, or an LMCache after 0.5.6, which names them (parent_hash_hex)",
+        )
     for _, endpoint, rank in _ranks(deployment):
         name = _name(endpoint, rank)
         reasons = deployment.counts.by("reason", "kvatlas_events_rejected_total", endpoint=endpoint.name)

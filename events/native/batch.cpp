@@ -19,19 +19,23 @@ constexpr uint64_t kCountEnd = uint64_t{1} << 31;
 constexpr size_t kMaxNameLength = 256;
 constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average
 constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{768} << 10, kMaxHashes = 65'536;  // wire.py has the reasons
+constexpr size_t kMaxLookahead = 64;  // wire.py, MAX_LOOKAHEAD
+constexpr size_t kMaxFields = 64;     // fields.py, MAX_FIELDS
+constexpr size_t kMaxExtraKeys = 65'536;  // extra_keys.py, MAX_EXTRA_KEYS
 constexpr size_t kMaxArrays = 64;  // in an event of an unknown kind that is not decoded
 
-enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kNoField };
+enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kLookahead, kNoField };
 
 constexpr std::array<std::string_view, kNoField> kNames = {
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
-    "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
+    "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "lookahead_token_ids"};
 constexpr std::array<msgpack::ShortText, kNoField> kSentNames = {kNames[0], kNames[1], kNames[2], kNames[3], kNames[4], kNames[5],
-                                                                kNames[6], kNames[7], kNames[8], kNames[9], kNames[10]};
+                                                                kNames[6], kNames[7], kNames[8], kNames[9], kNames[10], kNames[11]};
 constexpr msgpack::ShortText kSentType("type"), kSentStored("BlockStored"), kSentRemoved("BlockRemoved");
 constexpr std::array<std::string_view, 3> kUnused = {"locality", "ownership", "session_id"};
-constexpr std::array<Field, 11> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
-                                                kGroup, kCacheKind, kWindow};
+constexpr std::array<Field, 12> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
+                                                kGroup, kCacheKind, kWindow, kLookahead};
+constexpr size_t kSideBySide = 11;  // of them in arrays, where `kUnused` comes next
 constexpr std::array<Field, 3> kRemovedOrder = {kHashes, kMedium, kGroup};
 
 bool is_ascii(std::string_view text) {
@@ -81,7 +85,7 @@ private:
         extra_keys_ = nullptr;
         const Item head = in_.next();
         if (head.kind != Kind::kArray && head.kind != Kind::kMap) return false;
-        if (head.value == 0) return false;
+        if (head.value == 0 || head.value > kMaxFields) return false;
         if (head.kind == Kind::kMap && !in_.take(kSentType) && !is_text(in_.next(), "type")) return false;
         event_.kind = in_.take(kSentStored) ? EventKind::kStored : in_.take(kSentRemoved) ? EventKind::kRemoved : kind_of(in_.next());
         if (event_.kind == EventKind::kOther) return false;
@@ -94,7 +98,7 @@ private:
     bool is_unknown() {
         const Item head = in_.next();
         const bool is_map = head.kind == Kind::kMap;
-        if ((head.kind != Kind::kArray && !is_map) || head.value == 0) return false;
+        if ((head.kind != Kind::kArray && !is_map) || head.value == 0 || head.value > kMaxFields) return false;
         if (is_map && !is_text(in_.next(), "type")) return false;
         const Item tag = in_.next();
         if (tag.kind != Kind::kText || !is_ascii(tag.data) || is_known(tag.data)) return false;
@@ -131,7 +135,7 @@ private:
 
     bool ordered(size_t n_fields) {
         const auto fields = order();
-        if (n_fields > fields.size()) return false;
+        if (n_fields > std::min(fields.size(), kSideBySide)) return false;
         return std::all_of(fields.begin(), fields.begin() + static_cast<std::ptrdiff_t>(n_fields), [&](Field field) { return read(field); });
     }
 
@@ -172,7 +176,8 @@ private:
             case kExtraKeys: extra_keys_ = in_.at(); return in_.skip();
             case kGroup: return count(event_.group);
             case kCacheKind: return name(event_.cache_kind);
-            default: return count(event_.window);
+            case kWindow: return count(event_.window);
+            default: return lookahead();
         }
     }
 
@@ -220,6 +225,30 @@ private:
         return in_.read_words(batch_.tokens_.data() + event_.tokens_at, head.value);
     }
 
+    // Reads the tokens after each block, which must be the next block's own unless blocks are left out, and appends those after
+    // the last one to `tokens`.
+    bool lookahead() {
+        const Item rows = in_.next();
+        if (rows.kind == Kind::kNil) return true;
+        if (rows.kind != Kind::kArray || rows.value == 0 || rows.value != event_.n_hashes) return false;
+        const bool is_dense = event_.n_tokens == event_.n_hashes * uint64_t{event_.block_size};
+        std::array<uint32_t, kMaxLookahead> after;
+        size_t n_after = 0;
+        for (size_t block = 1; block <= rows.value; ++block) {
+            const Item row = in_.next();
+            if (row.kind != Kind::kArray || row.value == 0 || row.value > std::min<size_t>(event_.block_size, kMaxLookahead)) return false;
+            if (block != 1 && row.value != n_after) return false;
+            n_after = row.value;
+            if (!in_.read_words(after.data(), n_after)) return false;
+            if (!is_dense || block == rows.value) continue;
+            const uint32_t* next = batch_.tokens_.data() + event_.tokens_at + block * event_.block_size;
+            if (!std::equal(next, next + n_after, after.begin())) return false;
+        }
+        batch_.tokens_.insert(batch_.tokens_.end(), after.data(), after.data() + n_after);
+        event_.n_lookahead = static_cast<uint32_t>(n_after);
+        return true;
+    }
+
     bool count(uint32_t& out) {
         const Item item = in_.next();
         if (item.kind == Kind::kNil) return true;
@@ -252,10 +281,11 @@ private:
         if (blocks.kind == Kind::kNil) return true;
         if (blocks.kind != Kind::kArray) return false;
         event_.has_extras = true;
+        size_t n_keys = 0;
         for (size_t block = 0; block < blocks.value; ++block) {
             if (in.take_nil()) continue;
             const Item items = in.next();
-            if (items.kind != Kind::kArray) return false;
+            if (items.kind != Kind::kArray || (n_keys += items.value) > kMaxExtraKeys) return false;
             for (size_t i = 0; i < items.value; ++i) {
                 if (!extra(in.next(), block)) return false;
             }

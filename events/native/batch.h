@@ -20,6 +20,7 @@ struct Event {
     uint32_t block_size = 0, group = 0, window = 0;
     uint64_t parent = 0;
     size_t hashes_at = 0, n_hashes = 0, tokens_at = 0, n_tokens = 0;
+    uint32_t n_lookahead = 0;  // tokens after each block that are part of its hash; those after the last one follow `tokens`
     std::string_view medium, lora, salt, cache_kind, bytes;
 };
 
@@ -38,7 +39,8 @@ public:
     bool is_usual() const { return n_others_ == 0 && n_unknown_ == 0; }  // every event is decoded
     size_t n_bytes() const { return events_.capacity() * sizeof(Event) + hashes_.capacity() * 8 + tokens_.capacity() * 4; }
     std::span<const uint64_t> hashes(const Event& event) const { return {hashes_.data() + event.hashes_at, event.n_hashes}; }
-    std::span<const uint32_t> tokens(const Event& event) const { return {tokens_.data() + event.tokens_at, event.n_tokens}; }
+    // The tokens of the event's blocks, and those after the last one that are part of its hash.
+    std::span<const uint32_t> tokens(const Event& event) const { return {tokens_.data() + event.tokens_at, event.n_tokens + event.n_lookahead}; }
 
 private:
     friend class EventReader;

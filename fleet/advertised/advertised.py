@@ -135,7 +135,8 @@ class AdvertisedStreams:
             return
         before: Load | None = self._loads.last(name)
         load = server.take(stat, now=time.monotonic(), before=before)
-        endpoint.prefill_tokens_per_s = server.prefill_tokens_per_s
+        if server.prefill_tokens_per_s is not None:
+            self._fleet.told_prefill_speed(name, server.prefill_tokens_per_s)
         if load is not None and (before is None or load.updated_at > before.updated_at):
             self._loads.put(name, load)
             self._scraper.relieve(name, RELIEF_S)

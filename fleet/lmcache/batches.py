@@ -165,11 +165,19 @@ class Gate:
         return self._positions.get(instance_id)
 
 
-def events_of(batch: CacheBatch) -> Iterator[BlockStored | BlockRemoved]:
-    """Yield a batch's stores or removals as an engine would send them.
+class LeftOut(StrEnum):
+    """Why a stored chunk is left out: nothing can be known of it."""
 
-    A chunk that is not the first of its prompt needs the one before it: named, or the entry before it in the batch. Without
-    that, and without tokens, nothing can be known of it, and it is left out. Only the first group of the KV cache counts.
+    NO_PARENT = "no_parent"
+    """It continues a prompt, and neither itself nor its batch names the chunk before it."""
+    NO_TOKENS = "no_tokens"
+
+
+def events_of(batch: CacheBatch) -> Iterator[BlockStored | BlockRemoved | LeftOut]:
+    """Yield a batch's stores or removals as an engine would send them, and for each chunk left out the reason.
+
+    A chunk that is not the first of its prompt needs the one before it: named, or the entry before it in the batch. Only the
+    first group of the KV cache counts.
     """
     if batch.event_type == "delete":
         hashes = tuple(entry.key.engine_hash for entry in batch.entries if not entry.key.object_group_id)
@@ -179,11 +187,15 @@ def events_of(batch: CacheBatch) -> Iterator[BlockStored | BlockRemoved]:
         return
     before: Entry | None = None
     for entry in batch.entries:
-        if entry.key.object_group_id or not entry.token_ids:
+        if entry.key.object_group_id:
+            continue
+        if not entry.token_ids:
+            yield LeftOut.NO_TOKENS
             continue
         parent = _parent(entry, before)
         before = entry
         if parent is None and entry.token_offset:
+            yield LeftOut.NO_PARENT
             continue
         yield BlockStored(
             (entry.key.engine_hash,), parent, array("I", entry.token_ids), len(entry.token_ids), batch.medium,

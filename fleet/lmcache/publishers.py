@@ -12,7 +12,7 @@ from ...events.model import AllBlocksCleared, BlockRemoved, BlockStored
 from ..families import counter
 from ..fleet import Fleet
 from ..rank import Rank
-from .batches import L1, CacheBatch, Gate, Outcome, events_of
+from .batches import L1, CacheBatch, Gate, LeftOut, Outcome, events_of
 
 EVENTS_PER_TURN = 32
 """Events applied before other tasks get a turn: one is a chunk of some sixteen blocks for each rank."""
@@ -28,7 +28,7 @@ class LmcachePublishers:
 
     Attributes:
         counts: what became of batches and chunks so far: outcomes of batches, `lost` batches, batches of an `unknown_instance`
-            or for `other_model`, and chunks that came to ranks with `no_block_size`.
+            or for `other_model`, chunks left out (`LeftOut`), and chunks that came to ranks with `no_block_size`.
     """
 
     def __init__(
@@ -96,6 +96,9 @@ class LmcachePublishers:
             self._chunk_bytes[batch.instance_id] = entry.size_bytes
         n_applied = 0
         for event in events_of(batch):
+            if isinstance(event, LeftOut):
+                self.counts[event] += 1
+                continue
             for rank in ranks:
                 await wait_until_free(rank)
                 self._apply_to(rank, event)

@@ -242,7 +242,7 @@ bool Ledger::may_learn(const Event& event, const Route& route, bool& learns) con
     const bool is_dense = event.block_size != 0 && event.n_tokens == event.n_hashes * uint64_t{event.block_size};
     if (event.n_hashes == 0 || !is_dense) return route.is_fastest || event.block_size <= block_size_;
     if (event.has_extras && !route.sends_extras) return false;
-    if (event.block_size != block_size_ || (route.is_fastest && route.has_lookahead)) return false;
+    if (event.block_size != block_size_ || (route.is_fastest && event.n_lookahead != route.lookahead)) return false;
     learns = route.is_fastest || event.has_extras || !route.sends_extras;
     return true;
 }
@@ -278,10 +278,10 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
     }
     keys_.clear();
     const auto tokens = batch.tokens(event);
-    const size_t step = event.block_size * sizeof(uint32_t);
+    const size_t n_covered = (event.block_size + event.n_lookahead) * sizeof(uint32_t);
     uint64_t parent = event.parent;
     for (size_t i = 0; i < hashes.size(); ++i, ++depth) {
-        const uint64_t local = xxh3::hash(tokens.data() + i * event.block_size, step, seed_);
+        const uint64_t local = xxh3::hash(tokens.data() + i * event.block_size, n_covered, seed_);
         before = before ? xxh3::chain(*before, local, seed_) : local;
         hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
         const auto* known = hashes_.find(hashes[i]);

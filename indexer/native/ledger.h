@@ -25,7 +25,7 @@ struct Route {
     bool is_fastest = false;       // the fastest tier, whose events define hashes
     bool is_only_group = false;    // every event is of this group
     bool is_shared = false;        // copies of the tier's blocks are not counted
-    bool has_lookahead = false;    // hashes cover tokens after their blocks, which plain events do not have
+    uint32_t lookahead = 0;        // tokens after each block that its hash covers
     bool sends_extras = false;     // the publisher sends the inputs of its hashes beside tokens
     bool takes_removals = false;   // every hash stands for one block
     uint32_t chunk = 0;            // learned number of blocks that move together; 0 if unknown

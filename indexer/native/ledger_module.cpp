@@ -203,7 +203,7 @@ bool flag_of(PyObject* object) {
 PyObject* add_route(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
         const auto args = call.arguments({"medium", "group", "cache_kind", "window", "holder", "is_fastest", "is_only_group", "is_shared",
-                                          "has_lookahead", "sends_extras", "takes_removals", "chunk", "is_chunk_given", "copies"});
+                                          "lookahead", "sends_extras", "takes_removals", "chunk", "is_chunk_given", "copies"});
         Route route;
         route.medium = text_of(args[0]);
         route.group = as_small(args[1], "group");
@@ -213,7 +213,7 @@ PyObject* add_route(PyObject* self, Call call) {
         route.is_fastest = flag_of(args[5]);
         route.is_only_group = flag_of(args[6]);
         route.is_shared = flag_of(args[7]);
-        route.has_lookahead = flag_of(args[8]);
+        route.lookahead = as_small(args[8], "lookahead");
         route.sends_extras = flag_of(args[9]);
         route.takes_removals = flag_of(args[10]);
         route.chunk = as_small(args[11], "chunk");

@@ -69,6 +69,10 @@ class InFlightLoad(msgspec.Struct, frozen=True, gc=False):
 IDLE = InFlightLoad()
 
 
+PREFILL_SPEED = "prefillTokensPerSecond"
+"""Attribute: uncached prompt tokens that an endpoint computes per second, as its engine publishes it."""
+
+
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One endpoint that can take the request; a row of `Candidates` as an object.
 

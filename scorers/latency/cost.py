@@ -33,7 +33,8 @@ class LatencyCostScorer:
     max_load_age_s = 0.25  # the batch and the free blocks change with every request that begins or ends
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
-        self._scale_ms, self.model = params.scale_ms, CostModel(params, tiers)
+        self._scale_ms, self._learns = params.scale_ms, params.fit
+        self.model = CostModel(params, tiers)
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the expected milliseconds to first token."""
@@ -46,6 +47,8 @@ class LatencyCostScorer:
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint."""
+        if self._learns and decision.best.attributes:
+            self.model.ttft.start_at(decision.best)
         self.model.picked(request, decision)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:

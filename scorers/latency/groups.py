@@ -87,6 +87,14 @@ class GroupedFits:
         fit = self._fits.get(group)
         return fit.coefficients if fit is not None else self._priors
 
+    def start_at(self, group: str, factors: Mapping[str, float]) -> None:
+        """Begin a group's costs at multiples of the priors, by feature; a group that has begun stays as it is."""
+        if group not in self._fits:
+            priors = [
+                prior * factors.get(name, 1.0) for name, prior in zip(self._names, self._priors, strict=True)
+            ]
+            self._fits[group] = LinearFit(priors, max_factor=self._max_factor, half_life=self._half_life)
+
     @property
     def has_learned(self) -> bool:
         """Whether any group has at least `MIN_OBSERVATIONS`."""

@@ -84,7 +84,9 @@ def test_odd_values_are_read_alike(changed: dict[str, object], field: str, value
     assert same(msgspec.msgpack.encode([1.5, [STORED | changed | {field: value}, REMOVED], 0]))
 
 
-@pytest.mark.parametrize("changed", [{}, {"parent_block_hash": 5}, {"extra_keys": None}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"parent_block_hash": 5}, {"extra_keys": None}, {"token_ids": [1] * 8}, {"token_ids": []}]
+)
 @pytest.mark.parametrize(
     "field", ["cache_salt", "session_id", "locality", "ownership", "lookahead_token_ids", "more"]
 )

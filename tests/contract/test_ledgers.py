@@ -70,6 +70,8 @@ def stores(draw: st.DrawFn) -> BlockStored:
         tokens = array("I")
     lora = draw(st.sampled_from([None, None, None, "adapter"]))
     kind, window = draw(st.sampled_from([(None, None)] * 6 + KINDS))
+    after = [*PROMPTS[prompt][(first + n_blocks) * BLOCK :], 9, 9, 9]
+    n_lookahead = draw(st.sampled_from([0, 0, 0, 1, 3])) if told == "tokens" and n_blocks else 0
     return BlockStored(
         hashes=hashes,
         parent=engine_hash(prompt, first - 1, base) if first and told != "nothing" else None,
@@ -81,6 +83,7 @@ def stores(draw: st.DrawFn) -> BlockStored:
         group=1 if kind else draw(st.sampled_from([0] * 9 + [1])),
         kind=kind,
         window=window,
+        lookahead=array("I", after[:n_lookahead]) if n_lookahead else None,
     )
 
 
@@ -202,8 +205,9 @@ def stream(n_events: int, *, n_blocks: int, first: int = 0) -> list[BlockStored]
     ]
 
 
+@pytest.mark.parametrize("lookahead", [None, array("I", [7]), array("I", [7, 8])])
 def test_plain_events_do_not_pass_through_python_when_one_of_their_kind_has(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, lookahead: array[int] | None
 ) -> None:
     core = index_core("native")
     atlas = Atlas(tiers=TierTable(TIERS), seed=0, core=core)
@@ -212,10 +216,9 @@ def test_plain_events_do_not_pass_through_python_when_one_of_their_kind_has(
         BlockStored(event.hashes[:1], None, array("I"), 0, MediumName("CPU"))
         for event in stream(3, n_blocks=2)
     ]
-    first = stream(1, n_blocks=2)
-    atlas.apply("a", 0, core.decode_batch(payload([*first, *offload[:1]])))
-    monkeypatch.setattr(RankLedger, "apply", None)
-    later = stream(2, n_blocks=2, first=1)
+    first, *later = (replace(event, lookahead=lookahead) for event in stream(3, n_blocks=2))
+    atlas.apply("a", 0, core.decode_batch(payload([first, *offload[:1]])))
+    monkeypatch.setattr(RankLedger, "_apply_at", None)
     atlas.apply("a", 0, core.decode_batch(payload([*later, *offload[1:], BlockRemoved(later[0].hashes)])))
     assert [row.residencies for row in atlas.occupancy("a")][:2] == [4, 3]
 

@@ -18,6 +18,7 @@ from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.fleet.configured import ConfiguredFleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.roster import wanted_endpoints
+from kvatlas.scorers.core.model import PREFILL_SPEED
 from support.publishing import stored
 from support.recording import Player, player, send
 from support.waiting import until
@@ -114,6 +115,8 @@ async def test_events_and_load_are_followed_as_the_server_says() -> None:
 
         await until(has_load, what="the published load")
         assert endpoint.prefill_tokens_per_s == 50_000
+        (shown,) = fleet.candidates(None, now=asyncio.get_running_loop().time())
+        assert shown.attributes == {PREFILL_SPEED: 50_000}
         assert one.n_asked == 1
 
 

@@ -84,7 +84,7 @@ class AuditedEndpoint:
             decision,
             prompt_tokens=decision.n_tokens,
             cached_tokens=cached_tokens,
-            n_ranks=1,
+            ran_on=0,
             tiers={
                 name: TierState(source, is_full=source is TierSource.EVENTS)
                 for name, source in sources.items()

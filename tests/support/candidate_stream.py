@@ -212,7 +212,7 @@ class CandidateStream:
             return
         picked = self._draw.choice(seen)
         prediction = self.fleet.routed(picked, prefix, now=self._now)
-        if prediction is not None:
+        if prediction is not None and prediction.node is not None:  # a dropped one counts nowhere
             self._predictions.append(prediction)
         booking = self.fleet.in_flight.book(picked.name, tokens=self._draw.randrange(200), now=self._now)
         if self._draw.random() < 0.3:

@@ -34,19 +34,22 @@ Without a further word, kvatlas handles:
 | engine | feature | rule, and the key that sets it |
 |---|---|---|
 | vLLM | EAGLE, EAGLE3, MTP with block hashes that cover the next tokens | block keys have the same lookahead; nothing to set |
-| vLLM | the same drafters with older versions, a KV connector, or `disable_lookahead_block_hashes` | the last matched block is computed again. `vllm:spec_decode_*` in the metrics switches the rule on, four answers in a row correct it; label `kvatlas.io/drops-last-block` of the endpoint |
+| vLLM | the same drafters with older versions, a KV connector, or `disable_lookahead_block_hashes` | the last matched block is computed again. `vllm:spec_decode_*` in the metrics switches the rule on; two answers in a row switch it off again for drafters that drop nothing (n-gram, draft model); label `kvatlas.io/drops-last-block` of the endpoint |
 | vLLM | `kv_cache_report_mode=full` | a store that only repeats what is held adds no copy, once one such store was continued in its batch |
 | vLLM | CPU tier | its size comes from `vllm:kv_offload_config_info`; `tiers[].lruCapacityPerServer` |
 | vLLM | CPU tier of several blocks per chunk | learned from events; `tiers[].offloadChunkBlocks` |
 | vLLM | window and full attention, with or without a CPU tier | per group; nothing to set |
-| vLLM | CPU tier emptied by `/reset_prefix_cache?reset_external=true` | two [answers](audit.md#rules-that-events-do-not-tell) empty it in the index |
+| vLLM | CPU tier emptied by `/reset_prefix_cache?reset_external=true` | an [answer](audit.md#rules-that-events-do-not-tell) that contradicts it empties it in the index |
 | SGLang | host tier (`CPU_PINNED`) | one tree of pages: at most the tokens before the last, no chunks, a flush empties both tiers |
 | SGLang | `cache_salt`, LoRA adapters | part of the block key |
 | SGLang | pages of (token, next token) pairs with EAGLE | read as tokens with a lookahead of one |
 | all | slower tier's events before the first of the GPU | read with the block size of the metrics |
 | all | replays with other time stamps than live batches | after the second contradiction within a minute stamps are no evidence; the [doctor](doctor.md) names the publisher |
 
-What no event tells stays wrong in the recordings: in `r1_reset` requests after a reset. With answers fed in, three of them are left.
+What no event tells stays wrong in the recordings: in `r1_reset` requests after a reset. With answers fed in, two of them are left.
+A restarted engine has empty caches, and sends no event before its first request. kvatlas learns of it when the event connection is back
+and the publisher no longer has the last batch, or by the process start time in the metrics. Both are tried again within about a
+second. A request that is quicker is expected to find what the process before it held; the endpoint's trust is `stale` meanwhile.
 """
 
 
@@ -61,6 +64,12 @@ def page() -> str:
     lines = [f"| {engine} | `{case}` | {exact} | {n} | {what} |\n" for engine, case, exact, n, what in rows]
     total = f"| all | | {sum(row[2] for row in rows)} | {sum(row[3] for row in rows)} | |\n"
     return "".join((_HEAD, *lines, total, _TAIL))
+
+
+def written_figures() -> dict[str, int]:
+    """Return recording -> exact answers, as the page has them."""
+    rows = re.findall(r"\| `(\w+)` \| (\d+) \|", PAGE.read_text())
+    return {case: int(exact) for case, exact in rows}
 
 
 def _cases(folder: Path) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
     i: int
     t0: float
+    t1: float
     tokens: list[int]
     cached_tokens: int
     lora: str | None = None

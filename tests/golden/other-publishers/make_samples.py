@@ -3,7 +3,8 @@
 Use: python tests/golden/other-publishers/make_samples.py > tests/golden/other-publishers/samples.jsonl
 
 The fields, their order and their defaults are those of the publishers' own encoders:
-- tensorrt-llm: `kv_cache_events.py` of its PyTorch executor (maps tagged `type`, defaults left out, batch as an array),
+- tensorrt-llm: `kv_cache_events.py` of its PyTorch executor (maps tagged `type`, defaults left out, batch as an array);
+  tensorrt-llm-windows: the same with the names that its pull interface has for groups and their windows,
 - mooncake: the RFC #1527 publisher of `mooncake_master`, with and without the names of vLLM's form beside its own,
 - kvbm: the consolidator of Dynamo's block manager (maps tagged `type`, absent options left out),
 - lmcache: the publisher of the MP coordinator (positional arrays, hashes as bytes).
@@ -51,6 +52,12 @@ SAMPLES: dict[str, tuple[object, ...]] = {
         1795360000.5,
         [trt_stored(mm_keys=[[], [trt("mm_key", hash="5f" * 32, start_offset=3)]]) | {"token_ids": [*TOKENS[:-1], "5f5f"]}],
         1,
+    ),
+    "tensorrt-llm-windows": (
+        1795360000.5,
+        [trt_stored(layer_group_id=0, window_size=32768), trt_stored(layer_group_id=1, window_size=8),
+         trt("BlockRemoved", block_hashes=[11], medium="GPU", layer_group_id=1, window_size=8)],
+        0,
     ),
     "tensorrt-llm-reset": (1795360001.5, [trt("AllBlocksCleared")], 0),
     "mooncake-standard": (

@@ -57,6 +57,11 @@ FLEET = {"space": HashSpace.FLEET, "tenant": "default"}
 EVENTS: dict[str, list[Event]] = {
     "tensorrt-llm": [stored(11, 12), removed(12)],
     "tensorrt-llm-reset": [AllBlocksCleared()],
+    "tensorrt-llm-windows": [
+        stored(11, 12, group=0, window=32768),
+        stored(11, 12, group=1, window=8),
+        removed(11, group=1),
+    ],
     "mooncake-standard": [
         stored(101, 102, tokens=NO_TOKENS, medium=CPU, **STANDARD),
         removed(102, medium=CPU, **STANDARD),

@@ -129,6 +129,16 @@ def test_field_is_read_in_every_form(field: str, value: object, attribute: str, 
     assert getattr(stored(**{field: value}), attribute) == wanted
 
 
+def test_lookahead_of_a_windowed_group_that_leaves_blocks_out_is_read() -> None:
+    event = stored(
+        block_hashes=[7, 8],
+        token_ids=[1] * 8,
+        kv_cache_spec_kind="sliding_window",
+        lookahead_token_ids=[[5], [9]],
+    )
+    assert (event.lookahead, len(event.tokens)) == (array("I", [9]), 8)
+
+
 @pytest.mark.parametrize(
     ("event", "reason"),
     [

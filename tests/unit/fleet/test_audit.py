@@ -44,10 +44,10 @@ def judged(
     cached: int,
     *,
     prompt: int = 161,
-    ranks: int = 1,
+    ran_on: int | None = 0,
     tiers: dict[str, TierState] = TOLD,
 ) -> Audited:
-    found = judge(made, prompt_tokens=prompt, cached_tokens=cached, n_ranks=ranks, tiers=tiers)
+    found = judge(made, prompt_tokens=prompt, cached_tokens=cached, ran_on=ran_on, tiers=tiers)
     assert found is not None
     return found
 
@@ -60,7 +60,10 @@ def judged(
         pytest.param(
             decision(GPU_4_CPU_8), 0, {"prompt": 160}, Verdict.TOKENIZER, None, id="other_prompt_tokens"
         ),
-        pytest.param(decision(GPU_4_CPU_8), 0, {"ranks": 2}, Verdict.OTHER_RANK, "gpu", id="several_ranks"),
+        pytest.param(
+            decision(GPU_4_CPU_8), 0, {"ran_on": None}, Verdict.OTHER_RANK, "gpu", id="unknown_rank"
+        ),
+        pytest.param(decision(GPU_4_CPU_8), 0, {"ran_on": 1}, Verdict.OTHER_RANK, "gpu", id="other_rank"),
         pytest.param(
             decision(GPU_4_CPU_8, trust=Trust.PARTIAL), 0, {}, Verdict.STALE, "gpu", id="events_incomplete"
         ),
@@ -110,7 +113,7 @@ def test_verdict_is_the_first_that_fits(
     ],
 )
 def test_request_without_expectation_of_the_whole_prompt_is_not_judged(made: Decision) -> None:
-    assert judge(made, prompt_tokens=161, cached_tokens=0, n_ranks=1, tiers=TOLD) is None
+    assert judge(made, prompt_tokens=161, cached_tokens=0, ran_on=0, tiers=TOLD) is None
 
 
 @given(match=matches(), cached=st.integers(0, 1000))
@@ -243,7 +246,7 @@ def test_recorded_engine_reuses_what_is_expected_of_its_tiers(golden: Path) -> N
             made,
             prompt_tokens=len(request.tokens),
             cached_tokens=request.cached_tokens,
-            n_ranks=1,
+            ran_on=0,
             tiers=TOLD,
         )
         if found is not None:

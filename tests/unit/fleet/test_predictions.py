@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
-from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event
+from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event, MediumName
+from kvatlas.fleet.drafters import LABEL
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.predictions import MAX_WAIT_S
 from kvatlas.fleet.scrape.report import EngineFacts
@@ -283,3 +285,34 @@ def test_metrics_tell_what_became_of_predictions(fleet: Fleet) -> None:
     assert samples["kvatlas_predictions_total", "withdrawn"] == 0
     assert samples["kvatlas_predictions_open",] == 1
     assert samples["kvatlas_predicted_keys",] == 10
+
+
+def ends_with_block(fleet: Fleet, tokens: list[int]) -> int:
+    """Send a prompt that ends with its last block twice at once; return the blocks expected to be reused the second time."""
+    prefix = Prefix(array("I", tokens))
+    for _ in range(2):
+        (picked,) = (each for each in fleet.candidates(prefix, now=0.0) if each.name == "a")
+        fleet.routed(picked, prefix, now=0.0)
+    assert picked.prefix is not None
+    return picked.prefix.usable_blocks
+
+
+def test_last_block_of_a_predicted_prompt_is_reused_from_a_tier_that_gets_copies(fleet: Fleet) -> None:
+    """As in vLLM with an OffloadingConnector: the GPU computes the last block again, the CPU tier has it."""
+    assert ends_with_block(fleet, [5] * 4 * BLOCK) == 3
+    tell(fleet, "b", replace(stored([98] * BLOCK), medium=MediumName("STORAGE")))  # shared by all
+    assert ends_with_block(fleet, [6] * 4 * BLOCK) == 3
+    tell(fleet, "a", replace(stored([99] * BLOCK), medium=MediumName("CPU")))
+    assert ends_with_block(fleet, [7] * 4 * BLOCK) == 4
+    assert match(fleet, [7] * 4 * BLOCK).usable_blocks == 4, "of a longer prompt all blocks are the GPU's"
+
+
+def test_drafter_computes_the_last_predicted_block_again(fleet: Fleet) -> None:
+    endpoint = fleet.get("a")
+    assert endpoint is not None
+    endpoint.relabel({LABEL: "true"})
+    send(fleet, SENT)
+    assert match(fleet, SENT).usable_blocks == 9
+    tell(fleet, "a", stored(SENT))
+    assert match(fleet, SENT).usable_blocks == 9
+    assert ends_with_block(fleet, [7] * 4 * BLOCK) == 2

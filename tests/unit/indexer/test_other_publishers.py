@@ -152,6 +152,33 @@ def test_other_spaces_do_not_tell_what_a_hash_is(core: IndexCore) -> None:
     assert held(atlas, "pool", "red") == 0
 
 
+# -- TensorRT-LLM -----------------------------------------------------------------------------------------------------
+
+
+def of_group(n_blocks: int, group: int, window: int) -> BlockStored:
+    return replace(on_gpu(n_blocks), group=group, window=window)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_largest_window_gives_the_prefix_and_the_others_limit_it(
+    core: IndexCore, order: tuple[int, int]
+) -> None:
+    """Groups tell their windows without their kinds; blocks that have left a window are removed from its group."""
+    atlas, windows = make_atlas(core), {0: 32_768, 1: 2 * BLOCK}
+    for group in order:
+        atlas.apply("e", 0, [of_group(8, group, windows[group])])
+    atlas.apply("e", 0, [BlockRemoved(tuple(map(EngineHash, range(100, 106))), GPU, group=1)])
+    assert usable(atlas) == 8 * BLOCK
+    atlas.apply("e", 0, [BlockRemoved((EngineHash(107),), GPU, group=1)])
+    assert usable(atlas) == 0
+    atlas.apply("e", 0, [of_group(4, 1, windows[1])])
+    assert usable(atlas) == 4 * BLOCK
+
+
+def usable(atlas: Atlas) -> int:
+    return atlas.match(Prefix(TOKENS))["e"].usable_tokens
+
+
 # -- LMCache ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -16,9 +16,7 @@ from kvatlas.events.model import (
     BlockStored,
     EngineHash,
     Event,
-    ExtraKey,
     MediumName,
-    MultimodalKey,
 )
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE, IndexCore, index_core
@@ -26,67 +24,14 @@ from kvatlas.indexer.holders import Place, SavedShared
 from kvatlas.indexer.tiers import TierId, TierSource, TierSpec, TierTable
 from support.cores import CORES
 from support.payloads import payload
+from support.saved_prompts import BLOCK, N_BLOCKS, ROOTS, TRUNKS, engine_hash, foreign, stored, tokens
 from support.snapshots import load, saved
 
-BLOCK = 2
 ENDPOINTS = {"a": 2, "b": 1}
-N_BLOCKS = 6
-TRUNKS = 3
-"""Prompts that share their first two blocks."""
-ROOTS: tuple[tuple[str | None, str | None], ...] = ((None, None), ("lora", None), (None, "salt"))
-
-
-def tokens(trunk: int) -> array[int]:
-    return array("I", [0, 1, 2, 3, *(10 * trunk + n for n in range((N_BLOCKS - 2) * BLOCK))])
-
-
-def engine_hash(trunk: int, block: int, root: int) -> EngineHash:
-    """Return equal hashes for equal prefixes, as an engine does."""
-    return EngineHash(2**63 + 1000 * root + block if block < 2 else 1000 * root + 100 * (trunk + 1) + block)
-
-
-def stored(
-    trunk: int,
-    first: int,
-    n_blocks: int,
-    *,
-    medium: str = "GPU",
-    root: int = 0,
-    told: bool = True,
-    group: int = 0,
-) -> BlockStored:
-    last = min(first + n_blocks, N_BLOCKS)
-    lora, salt = ROOTS[root]
-    extras: list[tuple[ExtraKey, ...] | None] = [None] * (last - first)
-    if salt and not first:
-        extras[0] = (salt, MultimodalKey("image", -1))
-    return BlockStored(
-        hashes=tuple(engine_hash(trunk, block, root) for block in range(first, last)),
-        parent=engine_hash(trunk, first - 1, root) if first and told else None,
-        tokens=tokens(trunk)[first * BLOCK : last * BLOCK] if told else array("I"),
-        block_size=BLOCK if told else 0,
-        medium=MediumName(medium),
-        lora_name=lora,
-        extra_keys=tuple(extras) if told and root else None,
-        group=group,
-        kind="sliding_window" if group else None,
-        window=3 if group else None,
-    )
-
-
-def foreign(trunk: int, chunk: int) -> BlockStored:
-    """Build the store event of a two-block chunk with a cache library's hashes."""
-    return BlockStored(
-        hashes=(EngineHash(50_000 + 10 * trunk + chunk),),
-        parent=EngineHash(50_000 + 10 * trunk + chunk - 1) if chunk else None,
-        tokens=tokens(trunk)[chunk * 2 * BLOCK : (chunk + 1) * 2 * BLOCK],
-        block_size=2 * BLOCK,
-        medium=MediumName("CPU"),
-    )
-
 
 TRUNK, FIRST = st.integers(0, TRUNKS - 1), st.integers(0, N_BLOCKS - 1)
 RANK = st.sampled_from([("a", 0), ("a", 1), ("b", 0)])
+RULES = st.fixed_dictionaries({"lookahead": st.sampled_from([0, 0, 0, 1, 2]), "beside": st.booleans()})
 MEDIUM = st.sampled_from(["GPU", "GPU", "CPU", "CPU", "STORAGE", "TAPE", "CLOUD"])
 
 
@@ -142,6 +87,7 @@ class SavedAtlas(RuleBasedStateMachine):
         told=st.sampled_from([True, True, False]),
         group=st.sampled_from([0, 0, 0, 1]),
         n_times=st.sampled_from([1, 1, 2, 3]),
+        rules=RULES,
     )
     def store(
         self,
@@ -154,8 +100,9 @@ class SavedAtlas(RuleBasedStateMachine):
         told: bool,
         group: int,
         n_times: int,
+        rules: dict[str, Any],
     ) -> None:
-        event = stored(trunk, first, n_blocks, root=root, medium=medium, told=told, group=group)
+        event = stored(trunk, first, n_blocks, root=root, medium=medium, told=told, group=group, **rules)
         for _ in range(n_times):
             self.apply(rank, event)
 
@@ -326,6 +273,33 @@ def test_copies_that_wait_are_adopted_after_loading_however_their_hash_is_learne
     ledger = second.dump("a", 0, now=0)
     assert ledger == first.dump("a", 0, now=0)
     assert (len(ledger.pending.hashes), len(ledger.hashes.parked)) == (0, 0)
+
+
+PARKED_RULES = [
+    pytest.param({"lookahead": 1}, id="lookahead"),
+    pytest.param({"root": 2, "beside": True}, id="salt_beside_extra_keys"),
+    pytest.param({"root": 1, "lookahead": 1}, id="adapter"),
+    pytest.param({"lookahead": 2, "root": 2, "beside": True}, id="both"),
+]
+
+
+@pytest.mark.parametrize("rules", PARKED_RULES)
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_rules_of_hashes_last_in_saved_ledgers(core: IndexCore, rules: dict[str, Any]) -> None:
+    """Blocks that waited for their parent, and blocks stored after loading, have the keys of a ledger that was not saved."""
+    first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
+    before = [stored(0, 0, 1, **rules), stored(1, 4, 2, **rules), stored(2, 2, 2, medium="CPU", **rules)]
+    first.apply("a", 0, core.decode_batch(payload(before)))
+    load(saved(first, ENDPOINTS), second)
+    after = [stored(1, 0, 4, **rules)]
+    for atlas in (first, second):
+        atlas.apply("a", 0, core.decode_batch(payload(after)))
+    lora, salt = ROOTS[rules.get("root", 0)]
+    found = [atlas.match(atlas.prefix(tokens(1), lora=lora, salt=salt)) for atlas in (first, second)]
+    assert found[0] == found[1]
+    # the last block's lookahead is not part of the prompt
+    assert found[0]["a"].tier_blocks["gpu"] == N_BLOCKS - bool(rules.get("lookahead"))
+    assert first.dump("a", 0, now=0) == second.dump("a", 0, now=0)
 
 
 def test_inferred_tier_has_no_holder_when_there_was_nothing_to_copy() -> None:

@@ -186,6 +186,16 @@ async def test_recorded_batches_are_applied(served: Served) -> None:
     assert (await served.post({"batches": others}))[1]["applied"] == len(others)
 
 
+async def test_chunks_of_which_nothing_can_be_known_are_counted(served: Served) -> None:
+    unknown = Entry(ChunkKey("0a", "m"), 1000)
+    await served.publishers.take(
+        [batch(1, entries=[entry(0)]), batch(2, entries=[entry(1), entry(2), unknown])]
+    )
+    counts = served.publishers.counts
+    # the chunk after the one left out has a parent, which no rank knows
+    assert (counts["no_parent"], counts["no_tokens"], served.tokens("cpu")) == (1, 1, 64)
+
+
 async def test_restarted_server_has_empty_memory(served: Served) -> None:
     await served.publishers.take([batch(1, entries=[entry(0), entry(1)])])
     assert served.tokens("cpu") == 128

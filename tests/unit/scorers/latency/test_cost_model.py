@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, Origin
-from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.model import PREFILL_SPEED, Candidate, RequestView
 from kvatlas.scorers.latency import accounts
+from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
 from kvatlas.scorers.latency.params import LatencyCostParams
 from support.candidates import endpoint, load
@@ -67,6 +68,31 @@ def test_tokens_ahead_become_fewer_while_they_are_computed() -> None:
     for each in (first, second):
         costs.ended(each, tpot_s=None)
     assert ms(costs, endpoint("a"), now=2.0)[0] == pytest.approx(alone)
+
+
+def test_costs_begin_at_the_speed_that_an_engine_publishes() -> None:
+    def told(name: str, zone: str, speed: float) -> Candidate:
+        return msgspec.structs.replace(
+            endpoint(name, labels={"zone": zone}), attributes={PREFILL_SPEED: speed}
+        )
+
+    scorer = LatencyCostScorer(msgspec.structs.replace(PARAMS, group_label="zone"), ("gpu",))
+    fast, slow, silent = (
+        told("f", "fast", 4000.0),
+        told("s", "slow", 500.0),
+        endpoint("n", labels={"zone": "n"}),
+    )
+    before = ms(scorer.model, fast, slow, silent)
+    for each in (fast, slow, silent):
+        decision = routed_to(each, n_tokens=1000)
+        scorer.picked(view(1000), decision)
+        scorer.ended(decision, tpot_s=None)
+    after = ms(scorer.model, fast, slow, silent)
+    work = before[0] - PARAMS.overhead_ms
+    assert len(set(before)) == 1
+    assert [each - PARAMS.overhead_ms for each in after] == pytest.approx(
+        [work / 4, work * 2, work], rel=0.02
+    )
 
 
 def test_an_endpoint_at_half_the_speed_is_found_without_a_label() -> None:
