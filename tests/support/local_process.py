@@ -122,9 +122,11 @@ def removed_block(seq: int) -> Frame:
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time(), [gone], rank])))
 
 
-async def until_held(process: LocalProcess, engine: Player, name: str = "a") -> None:
+async def until_held(
+    process: LocalProcess, engine: Player, name: str = "a", *, frame: Frame | None = None
+) -> None:
     """Publish a prompt until its blocks are in the index; messages before the subscription are lost."""
-    frame = stored_prompt(0)
+    frame = frame or stored_prompt(0)
 
     async def held() -> bool:
         await send(engine.pub, frame.parts)
