@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -32,8 +32,13 @@ APART = {"uncachedTokens": 64}
 
 def at(address: str, name: str, role: str | None, **more: Any) -> dict[str, Any]:
     labels = {} if role is None else {ROLE_LABEL: role}
-    where = {"address": address, "metrics": f"http://{address}/metrics", "events": "", "labels": labels}
-    return make_endpoint(name, **(where | more))
+    where: dict[str, Any] = {
+        "address": address,
+        "metrics": f"http://{address}/metrics",
+        "events": "",
+        "labels": labels,
+    }
+    return make_endpoint(name) | where | more
 
 
 def written(name: str, role: str | None, **labels: str) -> dict[str, Any]:
@@ -47,7 +52,7 @@ def of_file(*endpoints: dict[str, Any], **sections: Any) -> Result:
 
 
 @asynccontextmanager
-async def pair(prefill: str, decode: str, **info: dict[str, object]) -> AsyncGenerator[LocalProcess]:
+async def pair(prefill: str, decode: str, **info: Mapping[str, object]) -> AsyncGenerator[LocalProcess]:
     """Run a process with a prefill server that has one page, and a decode server behind a sidecar that has the other."""
     async with (
         engine(prefill, info.get("first")) as computing,
