@@ -18,6 +18,7 @@ def vllm_metrics(*lines: str, model: str = "m", **cache: str) -> str:
         [
             f'vllm:num_requests_running{{engine="0",model_name="{model}"}} 0.0',
             f'vllm:num_requests_waiting{{engine="0",model_name="{model}"}} 0.0',
+            f'vllm:kv_cache_usage_perc{{engine="0",model_name="{model}"}} 0.0',
             f"vllm:cache_config_info{{{shown}}} 1.0",
             *lines,
             "",
@@ -43,6 +44,7 @@ def sglang_metrics(model: str = "m") -> str:
         [
             f'sglang:num_running_reqs{{model_name="{model}"}} 0.0',
             f'sglang:num_queue_reqs{{model_name="{model}"}} 0.0',
+            f'sglang:token_usage{{model_name="{model}"}} 0.0',
             f'sglang:page_size{{model_name="{model}"}} 16.0',
             "",
         ]
