@@ -106,11 +106,11 @@ async def local_process(
         await app.stop(grace_s=0)
 
 
-def stored_prompt(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
+def stored_prompt(seq: int, *, ahead_s: float = 0, medium: str = "GPU", locality: str | None = None) -> Frame:
     """Return the event of a stored prompt, stamped by a clock that is `ahead_s` ahead."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
-    event["medium"] = medium
+    event |= {"medium": medium, "locality": locality}
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time() + ahead_s, [event], rank])))
 
 
