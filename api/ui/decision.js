@@ -28,6 +28,7 @@ function explained(decision) {
     stages.length ? el("h3", {}, `decode, profile ${decision.placement.profile}: ${decision.picked[0]} answers`) : null,
     endpoints(decision),
     ...stages.flatMap(stagePart),
+    ...costs(decision.placement?.options ?? []),
   ].filter((part) => part != null);
 }
 
@@ -39,6 +40,23 @@ function stagePart(stage) {
     said.length ? el("ul.notes", {}, said.map((note) => el("li", {}, note))) : null,
     endpoints(stage),
   ];
+}
+
+/** What the placement was expected to cost, and the best others, of a handler that compares costs; the chosen one first. */
+function costs(options) {
+  if (!options.length) return [];
+  const names = Object.keys(options[0].termsMs).filter((name) => options.some(({ termsMs }) => termsMs[name]));
+  const columns = [
+    { name: "Placement", kind: "key" }, { name: "Total, ms", kind: "num" },
+    ...names.map((name) => ({ name, kind: "num" })),
+  ];
+  const { node, body: rows } = table("Placements by cost, the chosen one first", columns);
+  rows.append(...options.map(({ prefill, decode, totalMs, termsMs }, number) =>
+    el(number ? "tr" : "tr.picked", { role: "row" },
+      cell(columns[0], el("strong", {}, prefill == null ? `${decode} alone` : `${prefill} → ${decode}`)),
+      cell(columns[1], count(totalMs)),
+      names.map((name, at) => cell(columns[at + 2], count(termsMs[name]))))));
+  return [el("h3", {}, "What it was expected to cost"), node];
 }
 
 function outcome({ time, tokens, picked, endpoints, model, placement }, stages) {

@@ -66,6 +66,9 @@ def misfits(title: str, prefills: Sequence[Server], decodes: Sequence[Server]) -
     """Yield what keeps prompts from being handed over, or that nothing does. Cost: O(servers)."""
     found = [*_differences(prefills, decodes), *_connectors(prefills, decodes), *_modes(prefills, decodes)]
     found += seed_misfits(prefills, decodes)
+    mute = {each.name: each for each in (*prefills, *decodes) if each.traits == Traits()}
+    if mute:
+        found.append(Finding(State.UNKNOWN, f"{named(mute.values())}: metrics could not be read"))
     yield from found
     if not found:
         yield Finding(State.OK, f"{title}: {len(prefills)} prefill and {len(decodes)} decode servers fit")

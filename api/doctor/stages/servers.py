@@ -90,8 +90,6 @@ def _fit(deployment: Deployment) -> Iterator[Finding]:
         return
     for pool in pools(deployment):
         prefills, decodes = pool.of(PREFILL), pool.of(DECODE)
-        for server in dict.fromkeys(each.name for each in (*prefills, *decodes) if each.visit is None):
-            yield Finding(State.UNKNOWN, f"{server}: was not visited yet")
         if prefills and decodes:
             yield from misfits(pool.title, prefills, decodes)
 

@@ -44,7 +44,7 @@ class Face(Enum):
 
     SIDECAR = "a sidecar"
     ENGINE = "an engine"
-    TLS = "TLS, and not plain HTTP"
+    TLS = "nothing but TLS"
     UNKNOWN = "neither a sidecar nor an engine"
 
 
