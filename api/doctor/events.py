@@ -198,6 +198,13 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
                 f"{name}: {endpoint.drafter.meaning}, its answers show, and neither events nor metrics do",
                 f"label {LABEL} of the endpoint: {str(bool(endpoint.drafter.n_blocks)).lower()!r}",
             )
+        if endpoint.chunks.shown is not None:
+            yield Finding(
+                State.WARN,
+                f"{name}: what its answers reuse of slower tiers ends with chunks of {endpoint.chunks.shown} blocks, and "
+                f"{endpoint.chunks.in_use} are assumed",
+                f"tiers[].offloadChunkBlocks of its slower tiers: {endpoint.chunks.shown}",
+            )
         if not reasons and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
     if deployment.fleet is not None:
