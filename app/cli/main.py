@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from typing import cast
 
 import typer
 from typer.core import TyperGroup
@@ -21,10 +22,10 @@ _LIBRARY_WORDS = "Value error, "
 class PlainGroup(TyperGroup):
     """Commands whose refusals of arguments say only what is wrong with them."""
 
-    def invoke(self, ctx: typer.Context) -> object:
+    def invoke(self, ctx: object) -> object:
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            return super().invoke(cast("typer.Context", ctx))
         except typer.BadParameter as error:
             error.message = error.message.removeprefix(_LIBRARY_WORDS)
             raise

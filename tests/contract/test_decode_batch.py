@@ -203,7 +203,7 @@ def test_locality_and_owner_qualify_the_medium(more: dict[str, object], medium: 
     payload = msgspec.msgpack.encode([1.5, [STORED | {"medium": "STORAGE"} | more, removed | more], 0])
 
     assert same(payload)
-    assert [event.medium for event in CORE.decode_batch(payload)] == [medium, medium]  # type: ignore[union-attr]
+    assert [event.medium for event in CORE.decode_batch(payload)] == [medium, medium]
 
 
 def test_array_of_a_removal_may_name_locality_and_owner() -> None:
@@ -211,4 +211,4 @@ def test_array_of_a_removal_may_name_locality_and_owner() -> None:
 
     assert same(payload)
     (event,) = CORE.decode_batch(payload)
-    assert event.medium == "CPU/REMOTE/KVCR"  # type: ignore[union-attr]
+    assert event.medium == "CPU/REMOTE/KVCR"
