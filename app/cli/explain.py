@@ -18,8 +18,10 @@ from ...api.rest.decision_models import (
     SloOut,
     StageOut,
 )
-from ...scorers.core.decision import PREFILL
 from .client import Client
+
+PREFILL = "prefill"
+"""Name of the stage in answers; its module would import numpy, which a question does not need."""
 
 
 def fetch_decision(client: Client, request_id: str | None) -> DecisionOut | None:
