@@ -219,7 +219,7 @@ class TierConfig(Section, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=32)]
     """Name in REST, metrics and scorer parameters."""
     media: tuple[str, ...] = ()
-    """Names of this tier in events of the engines, case-insensitive."""
+    """Names of this tier in events of the engines, case-insensitive; `NAME/REMOTE` and `NAME/OWNER` for some of its blocks."""
     lru_capacity_per_server: BlockCount | Literal["auto", "unlimited"] = "auto"
     """Blocks that a server can hold; auto: learned per endpoint from its metrics, its evictions or the audit."""
     offload_chunk_blocks: BlockCount | Literal["auto"] = "auto"
@@ -227,7 +227,7 @@ class TierConfig(Section, frozen=True):
     source: Literal["auto", "events", "inferred", "routing"] = "auto"
     """Source of information about the tier; auto: selected per endpoint by evidence."""
     scope: Literal["server", "shared"] = "server"
-    """shared: every server can load the blocks that any server stored."""
+    """shared: every server can load the blocks that any server stored; events may say so too (locality REMOTE)."""
     clear_on_reset: bool = False
     """Whether a reset of the engine's prefix cache clears this tier too; the fastest tier is always cleared."""
 

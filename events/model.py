@@ -15,9 +15,32 @@ EngineHash = NewType("EngineHash", int)
 """An engine's own hash of a block, folded to 64 unsigned bits; opaque and meaningful only within its publisher."""
 
 MediumName = NewType("MediumName", str)
-"""An engine's name for a tier, in upper case; events without one mean `GPU`."""
+"""An engine's name for a tier, in upper case; events without one mean `GPU`. See `qualified_medium`."""
 
 DEFAULT_MEDIUM = MediumName("GPU")
+
+REMOTE = "REMOTE"
+"""Locality of blocks that are no server's own (vLLM 0.26)."""
+
+
+def qualified_medium(medium: MediumName, *, is_remote: bool, owner: str) -> MediumName:
+    """Return a medium with what an event says of it: `STORAGE/REMOTE`, `STORAGE/KVCR`, `STORAGE/REMOTE/KVCR`."""
+    return MediumName(
+        "/".join([medium, *([REMOTE] if is_remote else []), *([owner.upper()] if owner else [])])
+    )
+
+
+def is_remote(medium: MediumName) -> bool:
+    """Return whether events say that the blocks of a medium are no server's own."""
+    return medium.split("/", 2)[1:2] == [REMOTE]
+
+
+def broader_media(medium: MediumName) -> list[MediumName]:
+    """Return what a qualified medium also is, closest first; empty for a plain one."""
+    base, *more = medium.split("/", 2)
+    kept = [f"{base}/{each}" for each in reversed(more)] if len(more) == 2 else []
+    return [MediumName(each) for each in ([*kept, base] if base and more else [])]
+
 
 FULL_ATTENTION_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 """Cache kinds whose blocks a prefix needs from block 0 on; other kinds need a window or a state."""

@@ -24,12 +24,14 @@ from .fields import UNREADABLE, array_size, map_size, read_fields
 from .lazy_batch import LazyBatch
 from .model import (
     DEFAULT_MEDIUM,
+    REMOTE,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     EngineHash,
     Event,
     MediumName,
+    qualified_medium,
 )
 
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
@@ -63,7 +65,7 @@ _STORED_FIELDS: tuple[str, ...] = (
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "ownership", "session_id",
     "lookahead_token_ids",
 )  # fmt: skip
-_REMOVED_FIELDS: tuple[str, ...] = ("block_hashes", "medium", "group_idx")
+_REMOVED_FIELDS: tuple[str, ...] = ("block_hashes", "medium", "group_idx", "locality", "ownership")
 _BATCH_FIELDS = ("ts", "events", "data_parallel_rank")
 
 _decode_any = msgspec.msgpack.Decoder().decode
@@ -161,7 +163,7 @@ def _of_kind(tag: object, get: Callable[[str], object]) -> Event:
         case "BlockStored":
             return _stored(get)
         case "BlockRemoved":
-            return BlockRemoved(_hashes(get("block_hashes")), _medium(get("medium")), _group(get))
+            return BlockRemoved(_hashes(get("block_hashes")), _medium(get), _group(get))
         case "AllBlocksCleared":
             return AllBlocksCleared()
         case None:
@@ -185,7 +187,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         parent=None if parent is None or parent == 0 else _hash(parent),
         tokens=tokens,
         block_size=block_size,
-        medium=_medium(get("medium")),
+        medium=_medium(get),
         lora_name=_lora(get("lora_name"), get("lora_id")),
         extra_keys=read_extra_keys(get("extra_keys"), get("mm_keys")),
         group=_group(get),
@@ -283,9 +285,17 @@ def _text_token(text: str) -> int:
     return crc32(text.encode(errors="surrogatepass"))
 
 
-def _medium(value: object) -> MediumName:
-    name = _name(value, "bad_medium")
-    return MediumName(name.upper()) if name else DEFAULT_MEDIUM
+def _medium(get: Callable[[str], object]) -> MediumName:
+    """Return the medium, with `/REMOTE` and `/OWNER` behind it if the event says so; LOCAL is the usual case."""
+    name = _name(get("medium"), "bad_medium")
+    base = name.upper() if name else DEFAULT_MEDIUM
+    locality, owner = get("locality"), get("ownership")
+    if locality is None and owner is None:
+        return MediumName(base)
+    is_named = isinstance(owner, str) and len(owner) <= MAX_NAME_LENGTH
+    return qualified_medium(
+        MediumName(base), is_remote=locality == REMOTE, owner=cast("str", owner) if is_named else ""
+    )
 
 
 def _lora(name: object, lora_id: object) -> str | None:

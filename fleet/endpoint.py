@@ -10,6 +10,7 @@ from ..configs.approximate import ApproximateConfig
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
 from .audit import Audited
+from .chunk_evidence import ChunkEvidence
 from .drafters import LABEL, DroppedBlock
 from .instance import Instance
 from .rank import SAME_RESTART_S, Rank
@@ -39,6 +40,8 @@ class Endpoint:
     """Whether the engine's metrics have shown blocks moving to slower memory."""
     resets: defaultdict[int, SilentResets] = field(default_factory=lambda: defaultdict(SilentResets))
     """Evidence that a rank emptied a slower tier without an event, by its number."""
+    chunks: ChunkEvidence = field(default_factory=ChunkEvidence)
+    """Chunk size of its slower tiers that its answers show."""
     drafter: DroppedBlock = field(init=False)
     """Whether it computes the last matched block of a prompt again."""
     prefill_tokens_per_s: float | None = None
@@ -76,6 +79,10 @@ class Endpoint:
         if self.drafter.learn(found, block_size=block_size, chunk_blocks=layout.slow_chunk):
             self.use_drafter()
             yield self.drafter.meaning
+        if not (layout.windows or layout.one_tree or layout.dropped):  # whose reuse ends elsewhere
+            if layout.slow_chunk != self.chunks.in_use:
+                self.chunks = ChunkEvidence(layout.slow_chunk)
+            self.chunks.learn(found, block_size=block_size)
         tiers, unit = ledger.tiers_by_events(), block_size * layout.slow_chunk
         evidence = self.resets[rank.number]
         for name in evidence.learn(found, tuple(tiers), unit_tokens=unit, n_clears=ledger.n_clears):
@@ -96,6 +103,7 @@ class Endpoint:
         before, self.started = self.started, started
         if before is None or started == before:
             return
+        self.chunks = ChunkEvidence(self.chunks.in_use)
         for rank in self.ranks:
             if rank.reset_at < now - SAME_RESTART_S:
                 rank.restarted("its process start time changed")

@@ -75,6 +75,9 @@ class Atlas:
         self._planned: dict[tuple[str, int], PlannedRank] = {}
         """Ranks with a layout, by endpoint and number, but for those in `_changed`."""
         self._changed: set[tuple[str, int]] = set()
+        self.mixed_tiers: set[TierId] = set()
+        """Tiers whose blocks are a server's own on one server, and no server's own by the events of another."""
+        tiers.on_remote = self._is_remote
 
     @property
     def core(self) -> IndexCore:
@@ -302,6 +305,18 @@ class Atlas:
         )
         ledger.assume_block_size(self.assumed_block_size)
         return ledger
+
+    def _is_remote(self, tier: TierId) -> None:
+        """Share a tier as an event tells, unless a server holds blocks of its own there. Cost: O(ranks), once per tier."""
+        if tier in self.mixed_tiers:
+            return
+        ledgers = [ledger for ranks in self._endpoints.values() for ledger in ranks.values()]
+        if any(ledger.residencies(tier) for ledger in ledgers):
+            self.mixed_tiers.add(tier)
+            return
+        self.tiers.share(tier)
+        for ledger in ledgers:
+            ledger.tier_is_shared(tier)
 
     def _find(self, space: str, engine_hash: EngineHash) -> Found | None:
         """Return the block that any engine of the space has told by this hash. Cost: O(ranks of the space)."""

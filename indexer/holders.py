@@ -118,6 +118,7 @@ class SharedHolders:
     def load(self, saved: Iterable[SavedShared]) -> None:
         """Load a dump."""
         for each in saved:
+            self._tiers.told_shared(each.tier)
             holder = self.get(each.tier, each.block_size)
             if holder is not None:
                 self._index_for(each.block_size).keep(holder, each.keys)
@@ -228,6 +229,12 @@ class RankHolders:
             self._index.close(holder)
             self._by_tier[place.tier].remove(holder)
             self._changed()
+
+    def close_tier(self, tier: TierId) -> None:
+        """Close the holders of all places of a tier."""
+        for place in [each for each in self._own if each.tier == tier]:
+            self.close_place(place)
+        self._changed()
 
     def dump(self) -> tuple[tuple[Place, HolderColumns], ...]:
         """Return the contents of this rank's own holders, to be saved. Cost: O(residencies)."""

@@ -175,7 +175,8 @@ class NativeLedger(RankLedger):
     def _route_like(self, event: BlockStored) -> None:
         """Let the core apply events like one that was applied."""
         kind = _Kind(event.medium, event.group, event.kind, event.window if event.kind else None)
-        if kind not in self._routes and len(self._routes) < _MAX_ROUTES:
+        is_plain = "/" not in event.medium  # the core leaves events with qualified media to us
+        if is_plain and kind not in self._routes and len(self._routes) < _MAX_ROUTES:
             self._renew_routes()
             self._route(kind)
 

@@ -194,6 +194,12 @@ class RankState:
         is_inferred = self.sources.found(tier) is TierSource.INFERRED
         return self._blocks.set_capacity(tier, n_blocks, is_inferred=is_inferred)
 
+    def tier_is_shared(self, tier: TierId) -> None:
+        """Give up the places of a tier that belongs to no server from now on; they hold nothing."""
+        if self._blocks.holders is not None:
+            self._blocks.holders.close_tier(tier)
+        self._changed()
+
     def has(self, key: int) -> bool:
         """Return whether the fastest tier has the block key. Cost: O(groups)."""
         return self._blocks.holders is not None and self._blocks.holders.has_in(FASTEST, key)

@@ -123,7 +123,7 @@ def saved_tiers(tiers: TierTable) -> tuple[SavedTier, ...]:
             media=spec.media,
             chunk_blocks=spec.chunk_blocks,
             source=spec.source,
-            shared=spec.shared,
+            shared=spec.shared and not spec.is_shared_by_events,
         )
         for spec in tiers.specs[: len(tiers.names)]
     )

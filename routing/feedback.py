@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 
 from ..fleet.audit_request import audit_request
+from ..scorers.core.decision import Decision
 from .outcome import Completion, ResponseBegun, Usage
 from .picker import Picker
 from .router import Route
+
+SGLANG = "sglang"
+"""Engine whose prefill and decode servers are asked at once, so that nobody puts the former's count into the answer."""
 
 
 class Feedback:
@@ -72,11 +76,15 @@ class Feedback:
         if usage.prompt_tokens is None or usage.cached_tokens is None:
             return
         fleet, decision = self._picker.fleet, route.decision
-        # The sidecar reports what the prefill server found in its cache, if there is a prefill stage.
+        computing = decision.computing
+        if computing is not decision and not self._is_of_prefill(
+            decision, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
+        ):
+            return
         predictions = (route.prediction, *(part.prediction for part in route.parts))
-        name = decision.computing.best.name
+        name = computing.best.name
         found = audit_request(
-            decision.computing,
+            computing,
             fleet,
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
@@ -87,3 +95,19 @@ class Feedback:
         if found is not None:
             fleet.audited(found, now=time.monotonic())
             self._picker.records.audited(decision, found)
+
+    def _is_of_prefill(self, decision: Decision, *, prompt_tokens: int, cached_tokens: int) -> bool:
+        """Return whether the cached tokens in an answer can be those of the prefill server.
+
+        Sidecars that run prefill before decode put its count into the answer. Otherwise the count is the decode server's:
+        SGLang's, which are asked at once, or one of the whole prompt, which that server has received.
+        """
+        fleet, name = self._picker.fleet, decision.best.name
+        status = fleet.scrape_status(name) if fleet.get(name) is not None else None
+        if status is not None and status.engine == SGLANG:
+            return False
+        prefix = decision.computing.best.prefix
+        if prefix is None:
+            return True
+        most = (prompt_tokens - 1) // prefix.block_size * prefix.block_size
+        return cached_tokens <= most

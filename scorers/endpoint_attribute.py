@@ -64,7 +64,8 @@ class EndpointAttributeScorerParams(PluginParams, frozen=True):
 
     def remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield that the attribute is unknown everywhere, if it is."""
-        return attribute_remarks(self.attribute_key, context)
+        yield from super().remarks(context)
+        yield from attribute_remarks(self.attribute_key, context)
 
 
 class EndpointAttributeScorer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import Mapping
@@ -12,13 +11,9 @@ from typing import Self
 
 import aiohttp
 
+from .child_process import ChildProcess
 from .envoy import Address
-from .errors import DemoError
 
-_START_LIMIT_S = 60.0
-_STOP_LIMIT_S = 5.0
-_POLL_S = 0.05
-_LOG_LINES = 15
 _LISTENS = re.compile(r"(\w+) listens on (.+):(\d+)\n")
 
 
@@ -35,15 +30,12 @@ class KVAtlasProcess:
         self._files = ["--config", str(config)]
         if picker_config is not None:
             self._files += ["--config-file", str(picker_config)]
-        self._log = log
         self._addresses: dict[str, Address] = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process = ChildProcess("kvatlas", log=log)
 
     @property
     def pid(self) -> int:
         """Process id, while it runs."""
-        if self._process is None:
-            raise DemoError("kvatlas does not run")
         return self._process.pid
 
     @property
@@ -62,26 +54,10 @@ class KVAtlasProcess:
         Raises:
             DemoError: it ended, or was not ready in time; with the last lines of its log.
         """
-        try:
-            with self._log.open("wb") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    *("-m", "kvatlas.app.cli.main", "serve", *self._files),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            self._addresses = {}
-            async with asyncio.timeout(_START_LIMIT_S), aiohttp.ClientSession() as session:
-                while not await self._ready(session):
-                    self.check()
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError as error:
-            await self.stop()
-            raise DemoError(f"kvatlas was not ready after {_START_LIMIT_S:.0f} s:\n{self._tail()}") from error
-        except BaseException:
-            await self.stop()
-            raise
+        self._addresses = {}
+        serve = [sys.executable, "-m", "kvatlas.app.cli.main", "serve", *self._files]
+        async with aiohttp.ClientSession() as session:
+            await self._process.start(serve, lambda: self._ready(session), "become ready")
 
     def check(self) -> None:
         """Check that it still runs.
@@ -89,20 +65,11 @@ class KVAtlasProcess:
         Raises:
             DemoError: it has ended.
         """
-        if self._process is not None and self._process.returncode is not None:
-            raise DemoError(f"kvatlas ended with status {self._process.returncode}:\n{self._tail()}")
+        self._process.check()
 
     async def stop(self) -> None:
         """End it, by force if necessary."""
-        process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), _STOP_LIMIT_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await self._process.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -115,8 +82,7 @@ class KVAtlasProcess:
 
     async def _ready(self, session: aiohttp.ClientSession) -> bool:
         self._addresses = {
-            name: (host, int(port))
-            for name, host, port in _LISTENS.findall(self._log.read_text(errors="replace"))
+            name: (host, int(port)) for name, host, port in _LISTENS.findall(self._process.output)
         }
         if "rest" not in self._addresses:
             return False
@@ -125,7 +91,3 @@ class KVAtlasProcess:
                 return answer.status == 200
         except aiohttp.ClientConnectionError:
             return False
-
-    def _tail(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES:])

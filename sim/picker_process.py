@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import shutil
-import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,14 +13,13 @@ from typing import Any, Self
 
 import yaml
 
+from .child_process import ChildProcess
 from .envoy import Address
-from .errors import CompareError, DemoError
+from .errors import CompareError
 from .held_port import HeldPort
 
 HOST = "127.0.0.1"
 PLACEHOLDERS = ("{port}", "{health}", "{metrics}", "{ports}", "{endpoints}", "{config}")
-_START_LIMIT_S, _STOP_LIMIT_S, _POLL_S = 60.0, 5.0, 0.05
-_LOG_LINES = 10
 
 
 class PickerProcess:
@@ -41,8 +38,7 @@ class PickerProcess:
         self._arguments = picker_arguments(command)
         self._config, self._servers, self._folder = config, servers, folder
         self._held = [HeldPort(HOST) for _ in range(3)]
-        self._log = folder / "picker.log"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process = ChildProcess("the picker", log=folder / "picker.log", in_group=True)
 
     @property
     def address(self) -> Address:
@@ -55,28 +51,9 @@ class PickerProcess:
         Raises:
             DemoError: it ended, or was not ready in time; with the last lines of its output.
         """
-        arguments = self._filled()
-        try:
-            with self._log.open("wb") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    *arguments,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # so that what it started ends with it
-                )
-            async with asyncio.timeout(_START_LIMIT_S):
-                while not await _accepts(self.address):
-                    self.check()
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError as error:
-            await self.stop()
-            raise DemoError(
-                f"the picker did not listen on {self.address[1]} in {_START_LIMIT_S:.0f} s:\n{self.tail()}"
-            ) from error
-        except BaseException:
-            await self.stop()
-            raise
+        await self._process.start(
+            self._filled(), lambda: _accepts(self.address), f"listened on {self.address[1]}"
+        )
 
     def check(self) -> None:
         """Check that it still runs.
@@ -84,27 +61,15 @@ class PickerProcess:
         Raises:
             DemoError: it has ended.
         """
-        if self._process is not None and self._process.returncode is not None:
-            raise DemoError(f"the picker ended with status {self._process.returncode}:\n{self.tail()}")
+        self._process.check()
 
     async def stop(self) -> None:
         """End it and all processes that it started, by force if necessary."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        _signal_group(process.pid, signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), _STOP_LIMIT_S)
-        except TimeoutError:
-            pass
-        finally:
-            _signal_group(process.pid, signal.SIGKILL)
-            await process.wait()
+        await self._process.stop()
 
     def tail(self) -> str:
         """Return the last lines of its output."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        return "\n".join(lines[-_LOG_LINES:])
+        return self._process.tail()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -184,8 +149,3 @@ async def _accepts(address: Address) -> bool:
     with suppress(ConnectionError):
         await writer.wait_closed()
     return True
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(pid, number)

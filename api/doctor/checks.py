@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import cluster, events, load, models, requests, setup
 from .check import Check
+from .stages import servers
 
 CHECKS: tuple[Check, ...] = (
     *setup.CHECKS,
@@ -12,4 +13,5 @@ CHECKS: tuple[Check, ...] = (
     *events.CHECKS,
     *load.CHECKS,
     *requests.CHECKS,
+    *servers.CHECKS,
 )

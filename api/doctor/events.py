@@ -144,6 +144,8 @@ def _whole(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _tiers(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.fleet is not None:
+        yield from _places(deployment.fleet)
     for fleet, endpoint in deployment.endpoints:
         for tier in fleet.atlas.occupancy(endpoint.name):
             if tier.dark:
@@ -157,6 +159,21 @@ def _tiers(deployment: Deployment) -> Iterator[Finding]:
                 yield Finding(
                     State.OK, f"{endpoint.name}: {tier.tier} from {source}, {tier.residencies} blocks"
                 )
+
+
+def _places(fleet: Fleet) -> Iterator[Finding]:
+    """Find slower tiers that events call remote: shared without configuration, or not, if others have blocks of their own."""
+    tiers = fleet.atlas.tiers
+    for number, spec in enumerate(tiers.specs):
+        if spec.is_shared_by_events:
+            yield Finding(State.OK, f"tier {spec.name} is shared, as its events say (locality REMOTE)")
+        elif number in fleet.atlas.mixed_tiers:
+            medium = spec.media[0] if spec.media else spec.name.upper()
+            yield Finding(
+                State.WARN,
+                f"tier {spec.name}: events of some servers say that its blocks are remote, and others hold blocks of their own",
+                f"tiers: - {{name: {spec.name}-remote, media: [{medium}/REMOTE], scope: shared}}",
+            )
 
 
 def _understood(deployment: Deployment) -> Iterator[Finding]:
@@ -186,6 +203,13 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
                 State.WARN,
                 f"{name}: {endpoint.drafter.meaning}, its answers show, and neither events nor metrics do",
                 f"label {LABEL} of the endpoint: {str(bool(endpoint.drafter.n_blocks)).lower()!r}",
+            )
+        if endpoint.chunks.shown is not None:
+            yield Finding(
+                State.WARN,
+                f"{name}: what its answers reuse of slower tiers ends with chunks of {endpoint.chunks.shown} blocks, and "
+                f"{endpoint.chunks.in_use} are assumed",
+                f"tiers[].offloadChunkBlocks of its slower tiers: {endpoint.chunks.shown}",
             )
         if not reasons and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")

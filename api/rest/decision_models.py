@@ -193,7 +193,9 @@ class DecisionSummaryOut(Own):
     model: str
     tokens: int
     tokens_estimated: bool = Field(default=False, description="whether `tokens` is an estimate")
-    usable_tokens: int | None = Field(description="cached on the picked endpoint; null without prefix")
+    usable_tokens: int | None = Field(
+        description="cached on the endpoint that computes the prompt; null without prefix"
+    )
     picked: list[str]
     placement: str | None = Field(
         default=None, description="kind of placement; null if the configuration has no profile handler"

@@ -14,24 +14,30 @@ from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
 from ..doctor.deployment import Counts, Deployment
+from ..doctor.stages.pools import stages_apart
+from ..doctor.stages.visits import Visits
 from .doctor_models import CheckOut, DoctorOut
 
 
 def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, cluster: Cluster) -> APIRouter:
     """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
+    visits = Visits()
 
     @router.get("/doctor", summary="What is wrong, and what mends it?")
     async def doctor() -> DoctorOut:
-        """Run every check and return its findings. Costs as much as a scrape of `/metrics`."""
+        """Run every check and return its findings. Costs as much as a scrape of `/metrics`; with stages apart, servers are visited."""
+        config = live.in_force
+        visited = await visits.of(fleet if stages_apart(config) else (), config.metrics_scrape.tls)
         deployment = Deployment(
-            config=live.in_force,
+            config=config,
             fleet=fleet,
             counts=Counts(registry),
             now=time.monotonic(),
             wall=time.time(),
             refused=live.refusals,
             cluster=cluster,
+            visits=visited,
         )
         return diagnosis(examine(CHECKS, deployment))
 

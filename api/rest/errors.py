@@ -104,7 +104,11 @@ async def _answered(_request: Request, error: Exception) -> JSONResponse:
 def _invalid(error: RequestValidationError) -> JSONResponse:
     """Return the error of an invalid body: its fields, never their values, which may be prompts."""
     fields = [
-        {"field": ".".join(map(str, e["loc"][1:])) or "body", "problem": e["msg"]} for e in error.errors()
+        {
+            "field": ".".join(map(str, e["loc"][1:])) or "body",
+            "problem": e["msg"].removeprefix("Value error, "),  # how pydantic begins with words of ours
+        }
+        for e in error.errors()
     ]
     first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the body does not fit"
     return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, first, fields[:20])

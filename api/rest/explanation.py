@@ -56,7 +56,7 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
     """Return the summary of a decision."""
     decision = kept.decision
     first = decision.first if decision.picked else None
-    prefix = first.candidate.prefix if first else None
+    prefix = decision.computing.best.prefix if first else None
     return DecisionSummaryOut(
         request_id=kept.request_id,
         time=_time(kept),

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from ...routing.decision_log import KeptDecision
 from ...routing.picker import Picker
 from ...routing.plan.live import LiveConfig
-from ...scorers.core.decision import ScoredCandidate
+from ...scorers.core.decision import Decision, ScoredCandidate, Stage
 from .endpoints import endpoint_out
 from .explanation import summary
 from .feed import Pieces
-from .frame_models import LiveDecisionOut, LiveFrame, RivalOut, TermOut
+from .frame_models import LiveDecisionOut, LiveFrame, LiveStageOut, RivalOut, TermOut
 from .models import EndpointOut
 
 MAX_ENDPOINTS, MAX_DECISIONS = 500, 20
@@ -50,17 +50,35 @@ def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
 
 
 def live_decision(kept: KeptDecision) -> LiveDecisionOut:
-    """Return a decision's summary with the totals of the picked endpoint and the next best."""
-    decision = kept.decision
-    rival = decision.runner_up
+    """Return a decision's summary with the totals of the picked endpoint and the next best, of each stage."""
+    decision, placement = kept.decision, kept.decision.placement
     return LiveDecisionOut(
         **dict(summary(kept)),
         terms=_terms(decision.first) if decision.picked else [],
-        rival=RivalOut(name=rival.candidate.name, total=rival.total, terms=_terms(rival)) if rival else None,
+        rival=_rival(decision),
         dropped=decision.n_dropped,
         no_prefix_reason=decision.no_prefix_reason,
+        lacking=placement.lacking if placement is not None else None,
+        stage_reasons=[_stage(each) for each in decision.stages],
         verdict=kept.audited.verdict.value if kept.audited else None,
     )
+
+
+def _stage(stage: Stage) -> LiveStageOut:
+    first = stage.decision.first
+    return LiveStageOut(
+        name=stage.name,
+        picked=list(stage.decision.picked),
+        total=first.total,
+        tie=stage.decision.tie,
+        terms=_terms(first),
+        rival=_rival(stage.decision),
+    )
+
+
+def _rival(decision: Decision) -> RivalOut | None:
+    rival = decision.runner_up
+    return RivalOut(name=rival.candidate.name, total=rival.total, terms=_terms(rival)) if rival else None
 
 
 def _terms(scored: ScoredCandidate) -> list[TermOut]:

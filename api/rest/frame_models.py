@@ -25,6 +25,19 @@ class RivalOut(Own):
     terms: list[TermOut] = Field(description="in the order of the picked endpoint's")
 
 
+class LiveStageOut(Own):
+    """A stage that another endpoint does, with the terms that decided it."""
+
+    name: str = Field(description="prefill or encode")
+    picked: list[str] = Field(description="best first")
+    total: float
+    tie: bool
+    terms: list[TermOut] = Field(
+        description="of the endpoint picked first, in the order of the stage's profile"
+    )
+    rival: RivalOut | None = Field(description="null where no other endpoint was scored")
+
+
 class LiveDecisionOut(DecisionSummaryOut):
     """A decision with the terms that decided it."""
 
@@ -32,6 +45,10 @@ class LiveDecisionOut(DecisionSummaryOut):
     rival: RivalOut | None = Field(description="null where no other endpoint was scored")
     dropped: int = Field(description="endpoints that filters dropped")
     no_prefix_reason: str | None = Field(description="why there are no token ids")
+    lacking: str | None = Field(
+        default=None, description="the stage that no endpoint can do; null if none is lacking"
+    )
+    stage_reasons: list[LiveStageOut] = Field(default=[], description="of the stages that other endpoints do")
     verdict: str | None = Field(description="of the audit; null until the engine has told what it reused")
 
 

@@ -21,20 +21,54 @@ export async function openDecision(id) {
 }
 
 function explained(decision) {
-  const best = Math.max(...decision.endpoints.map(({ total }) => total));
+  const stages = decision.placement?.stages ?? [];
   return [
-    el("p.lead", {}, outcome(decision)),
+    el("p.lead", {}, outcome(decision, stages)),
     el("ul.notes", {}, notes(decision).map((note) => el("li", {}, note))),
-    endpoints(decision, best),
+    stages.length ? el("h3", {}, `decode, profile ${decision.placement.profile}: ${decision.picked[0]} answers`) : null,
+    endpoints(decision),
+    ...stages.flatMap(stagePart),
+    ...costs(decision.placement?.options ?? []),
+  ].filter((part) => part != null);
+}
+
+function stagePart(stage) {
+  const faults = stage.faults.map(({ name, reason }) => `The answer of ${name} had to be repaired: ${reason}.`);
+  const said = stage.tie ? ["A tie: chance decided.", ...faults] : faults;
+  return [
+    el("h3", {}, `${stage.name}, profile ${stage.profile}: ${stage.picked.join(", ")}`),
+    said.length ? el("ul.notes", {}, said.map((note) => el("li", {}, note))) : null,
+    endpoints(stage),
   ];
 }
 
-function outcome({ time, tokens, picked, endpoints, model }) {
+/** What the placement was expected to cost, and the best others, of a handler that compares costs; the chosen one first. */
+function costs(options) {
+  if (!options.length) return [];
+  const names = Object.keys(options[0].termsMs).filter((name) => options.some(({ termsMs }) => termsMs[name]));
+  const columns = [
+    { name: "Placement", kind: "key" }, { name: "Total, ms", kind: "num" },
+    ...names.map((name) => ({ name, kind: "num" })),
+  ];
+  const { node, body: rows } = table("Placements by cost, the chosen one first", columns);
+  rows.append(...options.map(({ prefill, decode, totalMs, termsMs }, number) =>
+    el(number ? "tr" : "tr.picked", { role: "row" },
+      cell(columns[0], el("strong", {}, prefill == null ? `${decode} alone` : `${prefill} → ${decode}`)),
+      cell(columns[1], count(totalMs)),
+      names.map((name, at) => cell(columns[at + 2], count(termsMs[name]))))));
+  return [el("h3", {}, "What it was expected to cost"), node];
+}
+
+function outcome({ time, tokens, picked, endpoints, model, placement }, stages) {
   const what = `${clock(time)}: ${counted(tokens, "prompt token")}${model ? ` for ${model}` : ""}`;
+  if (placement?.lacking) return `${what}. No endpoint can do the stage ${placement.lacking}.`;
   if (!picked.length) return `${what}. Filters dropped every endpoint.`;
-  const chosen = endpoints.find(({ name }) => name === picked[0]);
+  const prefill = stages.find(({ name }) => name === "prefill");
+  const computing = prefill ?? { picked, endpoints };
+  const chosen = computing.endpoints.find(({ name }) => name === computing.picked[0]);
   const usable = chosen.prefix?.usableTokens ?? 0;
-  return `${what} went to ${picked[0]}, which had ${count(usable)} of them cached${tokens ? ` (${percent(usable / tokens)})` : ""}.`;
+  const where = prefill ? `${picked[0]}; ${prefill.picked[0]} computes the prompt, and` : `${picked[0]}, which`;
+  return `${what} went to ${where} had ${count(usable)} of them cached${tokens ? ` (${percent(usable / tokens)})` : ""}.`;
 }
 
 function notes({ tie, tied, counterfactual, noPrefixReason, cutReason, audited, faults, objective, configGeneration }) {
@@ -59,7 +93,9 @@ function expectation({ expectedTokens, reusedTokens }) {
 /** A weight with the digits that tell it from the one at which both are level. */
 const precise = (weight) => Number(weight.toPrecision(4)).toString();
 
-function endpoints(decision, best) {
+/** The table of the endpoints of a decision, or of one of its stages. */
+function endpoints(decision) {
+  const best = Math.max(...decision.endpoints.map(({ total }) => total));
   const names = decision.endpoints.find(({ scores }) => scores.length)?.scores.map(({ name }) => name) ?? [];
   const columns = [
     { name: "Endpoint", kind: "key" }, { name: "Total", kind: "total" },

@@ -51,12 +51,12 @@ function entry({ name, number }) {
 
 function row() {
   const [timeColumn, requestColumn, tokensColumn, cachedColumn, endpointColumn, totalColumn, whyColumn] = COLUMNS;
-  const time = el("span"), tokens = el("span"), cached = el("span"), endpoint = el("strong");
-  const total = el("span.line"), fill = bar(), reason = el("span");
+  const time = el("span"), tokens = el("span"), cached = el("span"), endpoint = el("strong"), elsewhere = el("small");
+  const total = el("span.line"), fill = bar(), reason = el("span"), stageReasons = el("small");
   const request = el("button.link", { type: "button", onclick: () => openDecision(request.textContent) });
   const node = el("tr", { role: "row" },
     cell(timeColumn, time), cell(requestColumn, request), cell(tokensColumn, tokens), cell(cachedColumn, cached),
-    cell(endpointColumn, endpoint), cell(totalColumn, total, fill.node), cell(whyColumn, reason));
+    cell(endpointColumn, endpoint, elsewhere), cell(totalColumn, total, fill.node), cell(whyColumn, reason, stageReasons));
   return {
     node,
     update(decision) {
@@ -71,6 +71,9 @@ function row() {
       const highest = Math.max(decision.total ?? 0, decision.rival?.total ?? 0);
       fill.update(parts(decision.terms, highest));
       setText(reason, why(decision));
+      const stages = decision.stageReasons;
+      setText(elsewhere, stages.map(({ name, picked }) => `${name} on ${picked.join(", ")}`).join("; "));
+      setText(stageReasons, stages.map((stage) => `${stage.name} ${why(stage)}`).join("; "));
     },
   };
 }

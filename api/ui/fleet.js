@@ -64,7 +64,8 @@ function row(columns, tiers) {
     node,
     update(endpoint) {
       setText(name, endpoint.name);
-      setText(address, endpoint.address ?? "takes no requests");
+      const role = endpoint.labels["llm-d.ai/role"];
+      setText(address, (endpoint.address ?? "takes no requests") + (role == null ? "" : ` · ${role}`));
       const state = trustOf(endpoint);
       setText(trust, state === "none" ? "no events" : state);
       setData(trust, "state", state);

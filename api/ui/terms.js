@@ -16,8 +16,9 @@ export function parts(terms, best) {
 }
 
 /** Why a decision of a frame came about, in one line. */
-export function why({ picked, terms, rival, tie, total, noPrefixReason }) {
+export function why({ picked, terms, rival, tie, total, noPrefixReason, lacking }) {
   const blind = noPrefixReason ? ` (no prefix: ${noPrefixReason})` : "";
+  if (lacking) return `no endpoint can do the stage ${lacking}${blind}`;
   if (!picked.length) return `filters dropped every endpoint${blind}`;
   if (!rival) return `nobody else could take it${blind}`;
   if (tie) return `tie at ${score(total)}; chance decided${blind}`;

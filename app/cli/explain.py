@@ -20,6 +20,9 @@ from ...api.rest.decision_models import (
 )
 from .client import Client
 
+PREFILL = "prefill"
+"""Name of the stage in answers; its module would import numpy, which a question does not need."""
+
 
 def fetch_decision(client: Client, request_id: str | None) -> DecisionOut | None:
     """Return a kept decision.
@@ -47,9 +50,13 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
     if (placement := decision.placement) is not None:
         for stage in placement.stages:
             console.print(
-                f"{stage.name}, profile {stage.profile} -> {', '.join(stage.picked)}", highlight=False
+                f"\n{stage.name}, profile {stage.profile} -> {', '.join(stage.picked)}", highlight=False
             )
             _print_candidates(console, stage)
+            if stage.tie:
+                console.print("tie: chance decided", highlight=False)
+            for fault in stage.faults:
+                console.print(f"fault of {fault.name}: {fault.reason}, {fault.detail}", highlight=False)
         if placement.lacking is not None:
             console.print(f"refused: no server can do the stage {placement.lacking}", highlight=False)
     for line in _reasons(decision):
@@ -72,10 +79,19 @@ def _print_candidates(console: Console, decision: DecisionOut | StageOut) -> Non
 def _title(decision: DecisionOut) -> str:
     when = decision.time.astimezone().isoformat(sep=" ", timespec="milliseconds")
     picked = ", ".join(decision.picked) or "nobody"
-    cached = next((e.prefix for e in decision.endpoints if e.name in decision.picked[:1] and e.prefix), None)
+    prefill = next((each for each in _stages(decision) if each.name == PREFILL), None)
+    computing = prefill if prefill is not None else decision
+    cached = next(
+        (e.prefix for e in computing.endpoints if e.name in computing.picked[:1] and e.prefix), None
+    )
     about = "about " if decision.tokens_estimated else ""
-    of = f", {cached.usable_tokens} of them cached there" if cached else ""
+    where = f"on {prefill.picked[0]}, which computes it" if prefill is not None else "there"
+    of = f", {cached.usable_tokens} of them cached {where}" if cached else ""
     return f"{decision.request_id}  {when}\n{decision.model}, {about}{decision.tokens} tokens{of} -> {picked}"
+
+
+def _stages(decision: DecisionOut) -> list[StageOut]:
+    return decision.placement.stages if decision.placement is not None else []
 
 
 def _row(endpoint: ScoredEndpointOut, decision: DecisionOut | StageOut, *, n_terms: int) -> list[str]:

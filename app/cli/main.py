@@ -5,16 +5,35 @@
 from __future__ import annotations
 
 import sys
+from typing import cast
 
 import typer
+from typer.core import TyperGroup
 
 from . import ask, config, sim
 from .demo import demo
 from .reference_flags import our_command_line, reference_help
 from .serve import serve
 
+_LIBRARY_WORDS = "Value error, "
+"""Begin of a message about an argument, by which the library of the command line names its own exception."""
+
+
+class PlainGroup(TyperGroup):
+    """Commands whose refusals of arguments say only what is wrong with them."""
+
+    def invoke(self, ctx: object) -> object:
+        """Run a command."""
+        try:
+            return super().invoke(cast("typer.Context", ctx))
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_LIBRARY_WORDS)
+            raise
+
+
 app = typer.Typer(
     name="kvatlas",
+    cls=PlainGroup,
     help="Endpoint picker and KV-cache location index for fleets of LLM servers.",
     no_args_is_help=True,
     add_completion=False,

@@ -20,7 +20,7 @@ class Page:
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
         self._destination, self._tls = Destination.of(url), tls
         self._connection: MetricsConnection | None = None
-        self._answer: asyncio.Future[bytes] | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
 
     @property
     def shown(self) -> str:
@@ -32,6 +32,17 @@ class Page:
 
         Raises:
             ScrapeError: there is no complete response with status 200 in time.
+        """
+        status, body = await self.response(series, timeout_s=timeout_s)
+        if status != 200:
+            raise ScrapeError("http_status", f"HTTP status {status}")
+        return body
+
+    async def response(self, series: str = "", *, timeout_s: float) -> tuple[int, bytes]:
+        """Return status and body as `fetch`, with any status; redirects are not followed.
+
+        Raises:
+            ScrapeError: there is no complete response in time.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -51,17 +62,14 @@ class Page:
     def responded(self, status: int, body: bytes) -> None:
         """Take a complete response."""
         if self._answer is not None and not self._answer.done():
-            if status == 200:
-                self._answer.set_result(body)
-            else:
-                self._answer.set_exception(ScrapeError("http_status", f"HTTP status {status}"))
+            self._answer.set_result((status, body))
 
     def failed(self, error: ScrapeError, *, untouched: bool) -> None:  # noqa: ARG002 (ResponseHandler)
         """Take a failed request."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 
-    async def _fetch(self, request: bytes) -> bytes:
+    async def _fetch(self, request: bytes) -> tuple[int, bytes]:
         connection = self._connection
         if connection is not None and connection.is_open:
             try:
@@ -77,7 +85,7 @@ class Page:
         self._connection = connection
         return await self._send(connection, request)
 
-    async def _send(self, connection: MetricsConnection, request: bytes) -> bytes:
+    async def _send(self, connection: MetricsConnection, request: bytes) -> tuple[int, bytes]:
         self._answer = asyncio.get_running_loop().create_future()
         connection.send(request)
         return await self._answer

@@ -19,8 +19,7 @@ from ...scorers.core.base import (
     LoadEstimate,
     ReadsMedia,
 )
-from ...scorers.core.ignored import ignored
-from ...scorers.core.params import BuildContext, PluginParams, Remarks
+from ...scorers.core.params import BuildContext, PluginParams
 from ...scorers.core.prefix_source import BurstProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
@@ -199,10 +198,6 @@ class _Planner:
                 return
             params[kind] = decoded
         self._declared[plugin.known_as] = Declared(path, plugin, params)
-        for each in params.values():
-            self._notes += [
-                f"plugin {plugin.known_as}: {key} has no effect: {why}" for key, why in ignored(each)
-            ]
 
     def _decoded(
         self, path: KeyPath, plugin: PluginConfig, schema: type[PluginParams]
@@ -288,15 +283,11 @@ class _Planner:
         return None
 
     def _remarks(self, context: BuildContext) -> Iterator[str]:
-        """Yield what has no effect in the parameters of the profile's plugins."""
-        handlers = [name for name, each in self._declared.items() if "handler" in each.params]
-        for name in (*dict.fromkeys(each.plugin_ref for each in self._used), *handlers):
-            declared = self._declared.get(name)
-            found = declared.params.values() if declared is not None else ()
-            for params in {type(each): each for each in found}.values():
-                if isinstance(params, Remarks):
-                    for remark in params.remarks(context):
-                        yield f"plugin {name}: {remark}"
+        """Yield what has no effect in the parameters of plugins."""
+        for name, declared in self._declared.items():
+            for params in {type(each): each for each in declared.params.values()}.values():
+                for remark in params.remarks(context):
+                    yield f"plugin {name}: {remark}"
 
     def _add_to_all(self, parts: Parts, context: BuildContext) -> None:
         """Add the plugins that act for every profile, and need not be listed in one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -11,6 +11,7 @@ import msgspec
 from ..errors import ParametersError, UnknownName
 from .base import Decider
 from .headers import StageHeaders
+from .ignored import ignored
 from .prefix_source import OneTier, PrefixSource
 from .topology import TOPOLOGY_EXTRACTOR, Topology
 
@@ -21,6 +22,11 @@ HeaderReader: TypeAlias = Callable[[Mapping[str, str]], str]
 class PluginParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Base of the parameters of every plugin: camelCase keys, unknown keys are errors."""
 
+    def remarks(self, context: BuildContext) -> Iterator[str]:  # noqa: ARG002 - for plugins that look at the others
+        """Yield what has no effect in a configuration, and why, one line each for the log; marked parameters by default."""
+        for key, why in ignored(self):
+            yield f"{key} has no effect: {why}"
+
 
 @runtime_checkable
 class RequestAttribute(Protocol):
@@ -28,15 +34,6 @@ class RequestAttribute(Protocol):
 
     def attribute(self, headers: Mapping[str, str]) -> str:
         """Return the attribute, empty if the request has none; `headers` is lower-case name -> value."""
-        ...
-
-
-@runtime_checkable
-class Remarks(Protocol):
-    """Parameters that may have no effect in a configuration."""
-
-    def remarks(self, context: BuildContext) -> Iterable[str]:
-        """Yield what has no effect, and why, one line each for the log."""
         ...
 
 

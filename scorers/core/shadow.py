@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
 from .base import Rng
 from .candidates import Candidates
-from .decision import Decision
+from .decision import Decision, qualified
 from .model import Candidate
 
 NORMAL_975 = 1.96
@@ -94,11 +94,11 @@ class ShadowTally:
     """Tally of the requests on which a shadow profile decided too.
 
     Attributes:
-        agreed: requests for which it picked the same endpoint first.
+        agreed: requests for which it picked the same endpoint first, for every stage.
         disagreed: requests for which it picked another.
-        refused: requests for which its filters dropped every endpoint.
+        refused: requests for which its filters dropped every endpoint, or no endpoint can do a stage.
         prompt_tokens: prompt tokens of the requests for which it picked.
-        live_tokens: tier -> tokens expected to be reused on the live picks.
+        live_tokens: tier -> tokens expected to be reused on the live picks, where the prompt is computed.
         shadow_tokens: tier -> the same for the shadow's picks.
         cached_gain: additional tokens that a request is expected to reuse on the shadow's pick.
         ttft_gain_s: seconds by which its first token is expected earlier, for requests with a prediction.
@@ -131,18 +131,21 @@ class ShadowTally:
         Args:
             live: decision that routed it.
             shadow: decision of the shadow on the same candidates.
-            ttft_s: endpoint -> expected time to first token, for both first picks; empty if there is no prediction.
+            ttft_s: endpoint -> expected time to first token, for both endpoints that compute the prompt; empty if there is
+                no prediction.
         Cost: O(candidates).
         """
         if not shadow.picked:
             self.refused += 1
             return
-        live_pick, shadow_pick = live.best, shadow.best
-        if live_pick.name == shadow_pick.name:
-            self.agreed += 1
-        else:
+        differing = list(_differing(live, shadow))
+        if differing:
             self.disagreed += 1
-            self._add_terms(live_pick, shadow)
+        else:
+            self.agreed += 1
+        for profile, live_pick, own in differing:
+            self._add_terms(profile, live_pick, own)
+        live_pick, shadow_pick = live.computing.best, shadow.computing.best
         self.prompt_tokens += live.n_tokens
         gain = _add_tokens(self.shadow_tokens, shadow_pick) - _add_tokens(self.live_tokens, live_pick)
         self.cached_gain.add(gain)
@@ -152,14 +155,32 @@ class ShadowTally:
             self.live_ttft_s.add(live_s)
             self.shadow_ttft_s.add(shadow_s)
 
-    def _add_terms(self, live_pick: Candidate, shadow: Decision) -> None:
+    def _add_terms(self, profile: str | None, live_pick: Candidate, shadow: Decision) -> None:
         """Add the differences of terms, unless the shadow's filters dropped the live pick, which then has no terms."""
         own, other = shadow.kept.row(live_pick.name), shadow.row
         if own is None:
             return
         for (name, _, weight), scores in zip(shadow.scorers, shadow.scores, strict=True):
             advantage = weight * float(scores[other] - scores[own])
-            self.terms.setdefault(name, RunningMean()).add(advantage)
+            key = name if profile is None else qualified(profile, name)
+            self.terms.setdefault(key, RunningMean()).add(advantage)
+
+
+def _differing(live: Decision, shadow: Decision) -> Iterator[tuple[str | None, Candidate, Decision]]:
+    """Yield the shadow's decisions that picked other endpoints, with profile (None without handler) and live pick.
+
+    A stage that is apart in one of the two only is compared with the endpoint that answers in the other.
+    """
+    answering = shadow.placement.profile if shadow.placement is not None else None
+    if shadow.best.name != live.best.name:
+        yield answering, live.best, shadow
+    before = {each.name: each.decision for each in live.stages}
+    for stage in shadow.stages:
+        theirs = before.pop(stage.name, live)
+        if theirs.picked != stage.decision.picked:
+            yield stage.profile, theirs.best, stage.decision
+    if before and shadow.best.name == live.best.name:
+        yield answering, next(iter(before.values())).best, shadow
 
 
 def _add_tokens(total: dict[str, int], candidate: Candidate) -> int:

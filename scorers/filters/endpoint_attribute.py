@@ -63,7 +63,8 @@ class EndpointAttributeFilterParams(PluginParams, frozen=True):
 
     def remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield that the attribute is unknown everywhere, if it is."""
-        return attribute_remarks(self.attribute, context)
+        yield from super().remarks(context)
+        yield from attribute_remarks(self.attribute, context)
 
 
 class EndpointAttributeFilter:

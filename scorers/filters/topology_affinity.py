@@ -23,6 +23,7 @@ class TopologyAffinityFilterParams(PluginParams, frozen=True):
 
     def remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield that the extractor does not exist, if it is named and does not."""
+        yield from super().remarks(context)
         name = self.topology_producer_name
         if name and name not in context.topologies:
             yield f"no topology-extractor is named {name!r}; the usual labels of Kubernetes are used"

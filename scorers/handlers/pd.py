@@ -42,6 +42,7 @@ class PdParams(PluginParams, frozen=True):
 
     def remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield that no prefill stage can come about."""
+        yield from super().remarks(context)
         if context.stage_headers is None:
             yield (
                 "runs no prefill stage, as no disagg-headers-handler names its server to the sidecar; "

@@ -186,3 +186,31 @@ def test_hostile_payloads_leave_the_same_state_and_counters(seed: int) -> None:
                 atlas.apply("a", 0, core.decode_batch(payload))
         assert asdict(first.counters) == asdict(second.counters)
     assert first.dump(now=0.0) == second.dump(now=0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "medium"),
+    [
+        pytest.param({"locality": "REMOTE"}, "STORAGE/REMOTE", id="remote"),
+        pytest.param({"locality": "LOCAL"}, "STORAGE", id="local"),
+        pytest.param({"locality": "elsewhere"}, "STORAGE", id="unknown_place"),
+        pytest.param({"locality": 7, "ownership": ["x"]}, "STORAGE", id="no_texts"),
+        pytest.param({"ownership": "kvcr"}, "STORAGE/KVCR", id="owner"),
+        pytest.param({"ownership": "x" * 257}, "STORAGE", id="endless_owner"),
+        pytest.param({"locality": "REMOTE", "ownership": "fs"}, "STORAGE/REMOTE/FS", id="both"),
+    ],
+)
+def test_locality_and_owner_qualify_the_medium(more: dict[str, object], medium: str) -> None:
+    removed = {"type": "BlockRemoved", "block_hashes": [7], "medium": "STORAGE", "group_idx": 0}
+    payload = msgspec.msgpack.encode([1.5, [STORED | {"medium": "STORAGE"} | more, removed | more], 0])
+
+    assert same(payload)
+    assert [event.medium for event in CORE.decode_batch(payload)] == [medium, medium]
+
+
+def test_array_of_a_removal_may_name_locality_and_owner() -> None:
+    payload = msgspec.msgpack.encode([1.5, [[*REMOVED, "REMOTE", "kvcr"]], 0])
+
+    assert same(payload)
+    (event,) = CORE.decode_batch(payload)
+    assert event.medium == "CPU/REMOTE/KVCR"

@@ -268,3 +268,24 @@ async def test_load_is_reported_when_it_is_unknown_or_seldom_read() -> None:
 def _n_failing(process: LocalProcess) -> int:
     statuses = [process.app.fleet.scrape_status(endpoint.name) for endpoint in process.app.fleet]
     return sum(status is not None and status.failing for status in statuses)
+
+
+async def test_tier_that_only_some_servers_call_remote_is_reported() -> None:
+    tiers = [{"name": "gpu", "media": ["GPU"]}, {"name": "disk", "media": ["STORAGE"]}]
+    async with (
+        player() as local,
+        player() as remote,
+        local_process(
+            make_endpoint("a", events=local.events), make_endpoint("b", 2, events=remote.events), tiers=tiers
+        ) as process,
+    ):
+        await until_held(process, local)
+        await until_held(process, remote, "b")
+        await local.publish(stored_prompt(1, medium="STORAGE"))
+        await until(lambda: _async(bool(process.app.fleet.atlas.occupancy("a")[1].residencies)), what="disk")
+        await remote.publish(stored_prompt(1, medium="STORAGE", locality="REMOTE"))
+        found = await process.until_state("tiers-told", "warn")
+    assert found["evidence"] == [
+        "tier disk: events of some servers say that its blocks are remote, and others hold blocks of their own"
+    ]
+    assert found["remedies"] == ["tiers: - {name: disk-remote, media: [STORAGE/REMOTE], scope: shared}"]

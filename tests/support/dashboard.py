@@ -210,10 +210,11 @@ async def send_traffic(installed: Installation) -> None:
         assert await installed.chat(*chat) == name
     # After an earlier round, two servers may hold it: one from the first chat, one from the second.
     known = (f"You have read this {number} times before. " * 50, "Hello")
-    server = await installed.chat(*known)
+    answered = await installed.chat(*known)
     await until(
-        lambda: installed.would_take(server, *known), what=f"a chat that {server} would take for its cache"
+        lambda: installed.would_take(answered, *known),
+        what=f"a chat that {answered} would take for its cache",
     )
-    async with installed.busy(server):
-        assert await installed.chat(*known) == server
+    async with installed.busy(answered):
+        assert await installed.chat(*known) == answered
     await until(installed.is_idle, what="an idle fleet")

@@ -106,11 +106,11 @@ async def local_process(
         await app.stop(grace_s=0)
 
 
-def stored_prompt(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
+def stored_prompt(seq: int, *, ahead_s: float = 0, medium: str = "GPU", locality: str | None = None) -> Frame:
     """Return the event of a stored prompt, stamped by a clock that is `ahead_s` ahead."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
-    event["medium"] = medium
+    event |= {"medium": medium, "locality": locality}
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time() + ahead_s, [event], rank])))
 
 
@@ -122,9 +122,11 @@ def removed_block(seq: int) -> Frame:
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time(), [gone], rank])))
 
 
-async def until_held(process: LocalProcess, engine: Player, name: str = "a") -> None:
+async def until_held(
+    process: LocalProcess, engine: Player, name: str = "a", *, frame: Frame | None = None
+) -> None:
     """Publish a prompt until its blocks are in the index; messages before the subscription are lost."""
-    frame = stored_prompt(0)
+    frame = frame or stored_prompt(0)
 
     async def held() -> bool:
         await send(engine.pub, frame.parts)

@@ -182,15 +182,23 @@ def _decisions(decisions: Sequence[LiveDecisionOut]) -> Table:
             Text(_clean(decision.request_id)[:_ID_CHARS]),
             _short(decision.tokens),
             Text("-" if decision.usable_tokens is None else _short(decision.usable_tokens)),
-            Text(_clean(", ".join(decision.picked[:1]) or "nobody")),
+            Text(_clean(" > ".join(_path(decision)) or "nobody")),
             _reason(decision),
             Text(decision.verdict or "", "" if decision.verdict in (None, "good") else "yellow"),
         )
     return table
 
 
+def _path(decision: LiveDecisionOut) -> list[str]:
+    """Return the endpoints that do the stages of a request, the one that answers last."""
+    elsewhere = [name for stage in ("encode", "prefill") for name in decision.stages.get(stage, [])[:1]]
+    return elsewhere + decision.picked[:1]
+
+
 def _reason(decision: LiveDecisionOut) -> Text:
     """Return the term with the largest lead over the next best endpoint's."""
+    if decision.lacking is not None:
+        return Text(f"nobody for stage {_clean(decision.lacking)}", "red")
     if not decision.picked:
         return Text(f"{decision.dropped} dropped by filters", "red")
     if decision.rival is None:

@@ -24,6 +24,7 @@ from ....scorers.core.candidates import Candidates
 from ....scorers.core.decision import Decision
 from ....scorers.core.faults import PluginFault
 from ....scorers.core.model import RequestView
+from ....scorers.core.profile import Profile
 from ....scorers.core.shadow import Draws, Repeat, ShadowTally
 from ....scorers.latency.cost import LatencyCostScorer
 from ....scorers.latency.params import LatencyCostParams
@@ -177,6 +178,7 @@ class Shadow:
                 weights=found.weights,
                 plugins=found.plugins,
                 scheduling_profiles=found.scheduling_profiles,
+                disaggregation=found.disaggregation,
             )
         else:
             return
@@ -219,18 +221,22 @@ class Shadow:
 
     def _learn(self, decision: Decision, ttft_s: float) -> None:
         self._latency.answered(decision.computing, ttft_s=ttft_s)
-        if self._plan is not None:
-            self._count(self._plan.profile.answered(decision, ttft_s=ttft_s))
+        if self._plan is None:
+            return
+        profile = self._plan.profile
+        # one profile knows no stages: it learns from the endpoint that computed the prompt
+        learned = decision.computing if isinstance(profile, Profile) else decision
+        self._count(profile.answered(learned, ttft_s=ttft_s))
 
     def _end(self, decision: Decision, tpot_s: float | None) -> None:
         if self._plan is not None:
             self._count(self._plan.profile.ended(decision, tpot_s=tpot_s))
 
     def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
-        """Return the times of both picks, once learned costs predict better than the initial ones."""
+        """Return the times of both endpoints that compute the prompt, once learned costs predict better than initial ones."""
         if not own.picked or not any(report.is_fitted for report in self._latency.reports()):
             return {}
-        picked = (live.best, own.best)
+        picked = (live.computing.best, own.computing.best)
         expected_ms = self._latency.expected_ms(view, Candidates.of(picked)).tolist()
         return {each.name: ms / 1000.0 for each, ms in zip(picked, expected_ms, strict=True)}
 

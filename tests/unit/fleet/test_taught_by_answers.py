@@ -11,6 +11,7 @@ from kvatlas.configs.engines import ENGINES
 from kvatlas.events.wire import decode_batch
 from kvatlas.fleet.drafters import ENOUGH, ENOUGH_AGAINST_GUESS
 from kvatlas.fleet.scrape.report import ReportReader
+from kvatlas.fleet.settings import tier_specs
 from support.audited_engine import AuditedEndpoint
 from support.engine_recordings import SGLANG, VLLM, Recorded
 from support.fleets import make_config, make_fleet
@@ -37,16 +38,24 @@ TIERS = [
 
 async def wrong_requests(case: Path, *, metrics: str = "") -> list[int]:
     """Return the requests whose reuse was predicted wrong, each answer being fed in before the next request."""
-    frames, played = read_frames(case / "zmq.jsonl"), 0
+    wrong, _ = await played(case, metrics=metrics)
+    return wrong
+
+
+async def played(case: Path, *, metrics: str = "", chunk: int | str = "auto") -> tuple[list[int], int | None]:
+    """Return the wrong requests, and the chunk size that answers show if it is not the one in use."""
+    frames, n_played = read_frames(case / "zmq.jsonl"), 0
     wrong: list[int] = []
-    async with make_fleet(make_config(tiers=TIERS, predictions={"enabled": False})) as fleet:
+    tiers = [TIERS[0], *(each | {"offloadChunkBlocks": chunk} for each in TIERS[1:])]
+    config = make_config(tiers=tiers, predictions={"enabled": False})
+    async with make_fleet(config, tiers=tier_specs(config.tiers)) as fleet:
         engine = AuditedEndpoint(fleet)
         body = (case / "metrics.txt").read_text() + metrics
         fleet.facts_changed("e", ReportReader(ENGINES).read(body.encode(), now=0.0).facts)
         for request in read_lines(case / "truth.jsonl", Recorded):
-            while played < len(frames) and frames[played].received_at <= request.t0:
-                engine.publish(decode_batch(frames[played].parts[2]))
-                played += 1
+            while n_played < len(frames) and frames[n_played].received_at <= request.t0:
+                engine.publish(decode_batch(frames[n_played].parts[2]))
+                n_played += 1
             prefix = fleet.atlas.prefix(array("I", request.tokens), lora=request.lora, salt=request.salt)
             decision = engine.expect(prefix)
             found = decision.best.prefix
@@ -56,13 +65,20 @@ async def wrong_requests(case: Path, *, metrics: str = "") -> list[int]:
                 engine.publish(decode_batch(frames[played].parts[2]))
                 played += 1
             engine.audit(decision, cached_tokens=request.cached_tokens)
-    return wrong
+        return wrong, engine.endpoint.chunks.shown
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_answers_make_no_recording_worse(case: Path) -> None:
-    wrong = await wrong_requests(case)
+    wrong, chunk = await played(case)
     assert len(wrong) <= WRONG.get(case.name, 0), wrong
+    assert chunk is None
+
+
+async def test_configured_chunk_that_is_larger_than_the_engines_is_found() -> None:
+    wrong, chunk = await played(VLLM / "o2_cpu_selfdesc", chunk=8)
+    assert wrong
+    assert chunk == 2
 
 
 async def test_tier_that_was_emptied_without_an_event_is_believed_empty_after_one_answer() -> None:

@@ -105,6 +105,17 @@ async def test_audit_is_of_the_server_that_computed_the_prompt(parts: PickerPart
     assert parts.fleet.audit.of("d") is None
 
 
+async def test_count_of_the_whole_prompt_is_the_decode_servers_and_not_audited(parts: PickerParts) -> None:
+    route = await routed(parts)
+    usage = Usage(prompt_tokens=40, cached_tokens=39)  # more than whole blocks of 16 tokens
+
+    Feedback(parts.picker).ended(
+        Completion("", route, Outcome.COMPLETED, response=Response(status=200, usage=usage))
+    )
+
+    assert (parts.fleet.audit.of("p"), parts.fleet.audit.of("d")) == (None, None)
+
+
 async def test_role_changes_without_restart(parts: PickerParts) -> None:
     parts.fleet.relabel("d", {ROLE_LABEL: "prefill"})
     parts.fleet.relabel("p", {ROLE_LABEL: "decode"})

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import msgspec
 from rich.console import Console
 
 from kvatlas.api.rest.decision_models import DecisionOut, ScoreResponse
 from kvatlas.api.rest.explanation import explained, score_body, summary
+from kvatlas.api.rest.frame import live_decision
 from kvatlas.app.cli.explain import print_decision
 from kvatlas.routing.decision_log import DecisionLog, KeptDecision, size_bytes
-from kvatlas.scorers.core.model import RequestView
+from kvatlas.scorers.core.model import Candidate, RequestView
 from support.rating import decide
-from support.stages import ALWAYS, FLEET, staged
+from support.stages import ALWAYS, FLEET, server, staged
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 
 
-def kept(*, n_servers: int = len(FLEET)) -> KeptDecision:
-    """Return the kept decision on a request that wants a prefill stage, among the first servers of the fleet."""
-    decision = decide(staged(ALWAYS, deciders={"prefill": ALWAYS}).profile, REQUEST, FLEET[:n_servers])
+def kept(fleet: Sequence[Candidate] = FLEET) -> KeptDecision:
+    """Return the kept decision on a request that wants a prefill stage."""
+    decision = decide(staged(ALWAYS, deciders={"prefill": ALWAYS}).profile, REQUEST, fleet)
     log = DecisionLog(max_count=1, max_bytes=2**20)
     log.add(decision, request_id="r", at=1.0)
     found = log.get("r")
@@ -72,12 +74,35 @@ def test_report_shows_every_stage() -> None:
     assert text.count("picked") == 2
 
 
+def test_cached_tokens_are_those_of_the_server_that_computes_the_prompt() -> None:
+    fleet = (server("d", "decode", cached=2), server("p", "prefill", cached=7))
+    found = kept(fleet)
+
+    assert summary(found).usable_tokens == 112
+    assert "160 tokens, 112 of them cached on p, which computes it -> d" in report(found)
+
+
+def test_live_frame_has_the_reason_of_every_stage() -> None:
+    live = live_decision(kept())
+
+    (stage,) = live.stage_reasons
+    assert (stage.name, stage.picked, stage.tie) == ("prefill", ["p0"], False)
+    assert [each.name for each in stage.terms] == ["queue-scorer"]
+    assert stage.rival is not None
+    assert (stage.rival.name, stage.total > stage.rival.total) == ("p1", True)
+    assert live.lacking is None
+
+
+def test_live_frame_says_what_is_lacking() -> None:
+    assert live_decision(kept(FLEET[:2])).lacking == "prefill"
+
+
 def test_report_says_what_is_lacking() -> None:
-    assert "no server can do the stage prefill" in report(kept(n_servers=2))
+    assert "no server can do the stage prefill" in report(kept(FLEET[:2]))
 
 
 def test_stages_count_in_the_memory_of_a_kept_decision() -> None:
-    with_stage, without = kept().decision, kept(n_servers=2).decision
+    with_stage, without = kept().decision, kept(FLEET[:2]).decision
 
     assert with_stage.n_bytes > without.n_bytes
     assert size_bytes(with_stage) > with_stage.n_bytes

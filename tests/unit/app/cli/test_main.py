@@ -193,3 +193,11 @@ def test_rule_beyond_the_reference_is_off_with_the_key_that_it_names(
     assert [line for line in before if line not in after] == [
         line for line in before if line.startswith(f"{rule}: ") and f"off with {key}.{below}: " in line
     ]
+
+
+def test_refused_argument_is_told_in_plain_words() -> None:
+    result = CliRunner().invoke(app, ["policy", "foo"])
+
+    assert result.exit_code == 2
+    assert "Value error" not in result.output
+    assert "'foo' is not one of 'weights', 'latency'" in " ".join(result.output.replace("│", "").split())

@@ -17,6 +17,7 @@ from kvatlas.scorers.core.shadow import Draws, RunningMean, ShadowTally, share_i
 from support.candidates import BLOCK_SIZE, endpoint, held, match_of
 from support.decisions import Column, Rows, decided
 from support.rating import decide
+from support.stages import ALWAYS, server, staged
 
 FLEET = [
     endpoint("e0", prefix=held(gpu=2, cpu=6)),
@@ -147,3 +148,44 @@ def test_usable_tokens_by_tier_end_with_the_usable_prefix() -> None:
     assert cut.usable_tier_tokens == {"gpu": 2 * BLOCK_SIZE, "cpu": BLOCK_SIZE}
     assert gpu_alone.usable_tier_tokens == {"gpu": 2 * BLOCK_SIZE}
     assert held(gpu=0, n_blocks=4).usable_tier_tokens == {}
+
+
+REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
+
+
+def placed(*fleet: Candidate, is_apart: bool = True) -> Decision:
+    """Return a decision with a prefill stage, or without."""
+    deciders = {"prefill": ALWAYS} if is_apart else {}
+    return decide(staged(ALWAYS, deciders=deciders).profile, REQUEST, fleet)
+
+
+DECODE = server("d", "decode", cached=1)
+IDLE_FIRST = (DECODE, server("p0", "prefill", cached=2), server("p1", "prefill", waiting=9, cached=5))
+IDLE_LAST = (DECODE, server("p0", "prefill", waiting=9, cached=2), server("p1", "prefill", cached=5))
+
+
+def test_same_server_of_every_stage_agrees() -> None:
+    tally = ShadowTally()
+    tally.add(placed(*IDLE_FIRST), placed(*IDLE_FIRST), {"p0": 0.5})
+
+    assert (tally.agreed, tally.terms) == (1, {})
+    assert tally.live_tokens == tally.shadow_tokens == {"gpu": 2 * BLOCK_SIZE}
+
+
+def test_other_prefill_server_disagrees_and_counts_where_the_prompt_is_computed() -> None:
+    tally = ShadowTally()
+    tally.add(placed(*IDLE_FIRST), placed(*IDLE_LAST), {"p0": 0.5, "p1": 0.2})
+
+    assert (tally.agreed, tally.disagreed) == (0, 1)
+    assert (tally.live_tokens, tally.shadow_tokens) == ({"gpu": 2 * BLOCK_SIZE}, {"gpu": 5 * BLOCK_SIZE})
+    assert tally.ttft_gain_s.mean == pytest.approx(0.3)
+    assert {name: term.mean for name, term in tally.terms.items()} == {"prefill/queue-scorer": 1.0}
+
+
+@pytest.mark.parametrize(("live", "shadow"), [(True, False), (False, True)])
+def test_stage_that_only_one_of_both_has_apart_disagrees(live: bool, shadow: bool) -> None:
+    tally = ShadowTally()
+    tally.add(placed(*IDLE_FIRST, is_apart=live), placed(*IDLE_FIRST, is_apart=shadow), {})
+
+    assert (tally.agreed, tally.disagreed) == (0, 1)
+    assert tally.cached_gain.mean == (1 if shadow else -1) * BLOCK_SIZE

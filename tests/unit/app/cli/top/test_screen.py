@@ -106,6 +106,12 @@ def test_screen_has_state_rates_endpoints_and_decisions() -> None:
         pytest.param(decision(rival=None), "the only one", id="alone"),
         pytest.param(decision(tie=True), "chance, beside vllm-1", id="tie"),
         pytest.param(decision(terms=[]), "over vllm-1", id="no_scorer"),
+        pytest.param(
+            decision(stages={"prefill": ["p-0"], "encode": ["e-0", "e-1"]}),
+            "e-0 > p-0 > vllm-0",
+            id="stages",
+        ),
+        pytest.param(decision(picked=[], lacking="prefill"), "nobody for stage prefill", id="lacking"),
     ],
 )
 def test_decision_shows_the_scorers_that_won_it(told: LiveDecisionOut, text: str) -> None:

@@ -26,6 +26,7 @@ from kvatlas.scorers.core.shadow import Draws, Repeat, ShadowTally
 from support.candidates import endpoint, held, load
 from support.fleets import make_config
 from support.rating import decide
+from support.stages import FLEET as STAGED
 from support.waiting import until
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
@@ -321,3 +322,30 @@ async def test_expected_times_of_both_picks_add_up_to_the_gain() -> None:
 
     assert tally.ttft_gain_s.mean == pytest.approx(tally.live_ttft_s.mean - tally.shadow_ttft_s.mean)
     assert tally.shadow_ttft_s.n == 1
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_stages_are_those_of_the_file_whatever_the_live_configuration_has(
+    is_live: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "new.yaml").write_text(WEIGHTS + ("" if is_live else "disaggregation: {uncachedTokens: 1}\n"))
+    live = make_config(**({"disaggregation": {"uncachedTokens": 1}} if is_live else {}))
+    shadow = await reading(make_shadow(tmp_path / "new.yaml", live))
+
+    routed(shadow, make_plan(live).profile, VIEW, list(STAGED))
+    await settled()
+
+    assert (shadow.refusal, shadow.tally.disagreed, shadow.faults) == ("", 1, {})
+
+
+async def test_shadow_without_stages_learns_from_the_server_that_computed_the_prompt(tmp_path: Path) -> None:
+    (tmp_path / "new.yaml").write_text(HEAD + "policy: latency\n")
+    live = make_config(disaggregation={"uncachedTokens": 1})
+    shadow = await reading(make_shadow(tmp_path / "new.yaml", live))
+    decision = routed(shadow, make_plan(live).profile, VIEW, list(STAGED))
+
+    shadow.first_token(decision, ttft_s=0.1)
+    shadow.ended(decision, tpot_s=0.01)
+    await settled()
+
+    assert (decision.computing.picked, shadow.refusal, shadow.faults) == (("p0",), "", {})

@@ -1,0 +1,1 @@
+"""Diagnosis of requests whose stages run on different servers."""
