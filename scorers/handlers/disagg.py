@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ..core.base import Decider, RunProfile
+from ..core.base import Decider, Rng, RunProfile
 from ..core.candidates import Candidates
 from ..core.decision import ENCODE, PREFILL, Decision, Placement, Stage
 from ..core.headers import StageHeaders
@@ -165,7 +165,14 @@ class DisaggHandler:
         self._is_decode_first, self._skips_missing = is_decode_first, skips_missing
         self._headers = StageHeaders(profiles.prefill or PREFILL, profiles.encode or ENCODE)
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
+    def place(
+        self,
+        request: RequestView,
+        candidates: Candidates,
+        run: RunProfile,
+        *,
+        rng: Rng,  # noqa: ARG002 (Handler)
+    ) -> Decision:
         """Return the decision of the decode server, with the other stages; see `Handler.place`."""
         if not request.has_body:
             return self._placed(run(self._profiles.decode), ())
