@@ -37,8 +37,8 @@ class DataParallelHandler:
 
     def place(
         self,
-        request: RequestView,
-        candidates: Candidates,
+        request: RequestView,  # noqa: ARG002 (Handler)
+        candidates: Candidates,  # noqa: ARG002 (Handler)
         run: RunProfile,
         *,
         rng: Rng,  # noqa: ARG002 (Handler)

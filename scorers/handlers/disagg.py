@@ -168,7 +168,7 @@ class DisaggHandler:
     def place(
         self,
         request: RequestView,
-        candidates: Candidates,
+        candidates: Candidates,  # noqa: ARG002 (Handler)
         run: RunProfile,
         *,
         rng: Rng,  # noqa: ARG002 (Handler)
@@ -225,14 +225,18 @@ class DisaggHandler:
         return replace(decode, picked=(), row=-1, chosen=None, placement=placement)
 
     def _placed(self, decode: Decision, stages: tuple[Stage, ...]) -> Decision:
-        kind = "none"
-        if decode.picked:
-            names = {each.name for each in stages}
-            kind = "-".join([name for name in (ENCODE, PREFILL) if name in names] + [DECODE])
-            kind = kind if stages else "decode-only"
+        kind = kind_of(stages) if decode.picked else "none"
         return replace(
             decode, placement=Placement(kind, self._profiles.decode, stages, self._headers.of(stages))
         )
+
+
+def kind_of(stages: Iterable[Stage]) -> str:
+    """Return the kind of a placement with these stages beside decode."""
+    names = {each.name for each in stages}
+    return (
+        "-".join([each for each in (ENCODE, PREFILL) if each in names] + [DECODE]) if names else "decode-only"
+    )
 
 
 def _is_of(stage: Stage, decode: Decision) -> bool:

@@ -49,7 +49,7 @@ class HeaderProfileHandler:
     def place(
         self,
         request: RequestView,
-        candidates: Candidates,
+        candidates: Candidates,  # noqa: ARG002 (Handler)
         run: RunProfile,
         *,
         rng: Rng,  # noqa: ARG002 (Handler)

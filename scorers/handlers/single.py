@@ -29,8 +29,8 @@ class SingleHandler:
 
     def place(
         self,
-        request: RequestView,
-        candidates: Candidates,
+        request: RequestView,  # noqa: ARG002 (Handler)
+        candidates: Candidates,  # noqa: ARG002 (Handler)
         run: RunProfile,
         *,
         rng: Rng,  # noqa: ARG002 (Handler)

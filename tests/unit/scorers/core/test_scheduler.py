@@ -181,7 +181,7 @@ class Seeing:
 
     def place(
         self,
-        request: RequestView,
+        request: RequestView,  # noqa: ARG002 (Handler)
         candidates: Candidates,
         run: RunProfile,
         *,
