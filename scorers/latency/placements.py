@@ -46,7 +46,7 @@ class TransferParams(PluginParams, frozen=True):
 class PlacementParams(FleetCostParams, frozen=True):
     """Parameters of the costs of placements; those of times are the priors of the fits."""
 
-    decode_weight: Annotated[float, Meta(ge=0)] = 0.1
+    decode_weight: Annotated[float, Meta(ge=0)] = 0.3
     """Milliseconds to the first token that a millisecond of generating is worth."""
     transfer: TransferParams = field(default_factory=TransferParams)
     """Priors of the speed of transfers."""
