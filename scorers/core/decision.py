@@ -15,6 +15,7 @@ from .drops import Denied, Drop, Dropped, reasons_of
 from .faults import PluginFault
 from .kept_table import KeptTable
 from .model import Candidate, Rating
+from .placement_option import PlacementOption
 from .prefix_columns import PrefixColumns
 from .ratings import Inputs
 from .slo import Slo
@@ -107,6 +108,7 @@ class Placement(msgspec.Struct, frozen=True):
         headers: lower-case name -> value, for the sidecar of the endpoint that answers.
         port: port to which the request goes instead of the endpoint's own; None for that.
         lacking: stage that the request needs and that no endpoint can do, or `PROFILE`; then none is picked. None otherwise.
+        options: the placement itself and the best others, if the handler compares them by cost; the chosen one first.
     """
 
     kind: str
@@ -115,6 +117,7 @@ class Placement(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     port: int | None = None
     lacking: str | None = None
+    options: tuple[PlacementOption, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False):
