@@ -97,6 +97,17 @@ class Prediction:
         """Note that the response began: the blocks are computed, so their events must come within the lifetime."""
         self.waits_until = -math.inf
 
+    def keys(self) -> array[int]:
+        """Return the keys of its path; none once it was dropped. Cost: O(blocks)."""
+        runs, node = list[array[int]](), self.node
+        while node is not None:
+            runs.append(node.keys)
+            node = node.parent
+        keys = array("Q")
+        for run in reversed(runs):
+            keys += run
+        return keys
+
 
 @dataclass(slots=True)
 class PredictionCounters:

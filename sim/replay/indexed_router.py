@@ -93,7 +93,7 @@ class IndexedRouter:
         decision, booking, prediction = self._open[number]
         booking.begun()
         if prediction is not None:
-            prediction.begun()
+            self._predictions.begun(prediction)
         self._profile.answered(decision, ttft_s=now - booking.at)
 
     def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
