@@ -99,13 +99,10 @@ class Prediction:
 
     def keys(self) -> array[int]:
         """Return the keys of its path; none once it was dropped. Cost: O(blocks)."""
-        runs, node = list[array[int]](), self.node
+        keys, node = array("Q"), self.node
         while node is not None:
-            runs.append(node.keys)
+            keys = node.keys + keys
             node = node.parent
-        keys = array("Q")
-        for run in reversed(runs):
-            keys += run
         return keys
 
 

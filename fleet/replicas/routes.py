@@ -34,7 +34,7 @@ PRUNE_FROM = 1024
 LONGEST_S = 600.0
 """Longest lifetime of a sibling's prediction."""
 
-_Number = Annotated[int, Meta(ge=0, lt=2**63)]
+_Number = Annotated[int, Meta(ge=0, le=2**62)]
 _Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 
 
@@ -250,7 +250,7 @@ def _sent(waiting: _Waiting, now: float) -> Sent:
     if prediction is not None and prediction.node is not None:
         wait_s = min(max(0.0, prediction.waits_until - now), LONGEST_S)
         left_s = prediction.ttl_s if wait_s else prediction.expires_at - now
-        ttl_s = min(max(0.0, left_s), LONGEST_S)
+        ttl_s = float(min(max(0.0, left_s), LONGEST_S))  # a configured one is a `Duration`, which does not encode
     keys = waiting.keys[:MAX_KEYS].tobytes()
     return Sent(
         waiting.number, waiting.endpoint, waiting.block_size, waiting.lookahead, keys, ttl_s, wait_s
