@@ -15,6 +15,7 @@ MODULES = {
     "cluster": "fleet.cluster",
     "decision": "routing.decision",
     "observers": "routing.observers",
+    "replicas": "routing.replicas",
     "request-server": "api.request_server",
     "extproc": "api.extproc",
     "query": "index.query",
