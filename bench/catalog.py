@@ -13,6 +13,7 @@ MODULES = {
     "scrape": "fleet.scrape",
     "snapshot": "fleet.snapshot",
     "cluster": "fleet.cluster",
+    "replica-cost": "fleet.replica_cost",
     "decision": "routing.decision",
     "observers": "routing.observers",
     "replicas": "routing.replicas",
