@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -173,16 +173,23 @@ def test_replica_that_stood_still_drops_nobody_for_it() -> None:
     assert other.seen == {"x": 1}
 
 
-def test_sibling_that_takes_leave_or_that_the_transport_saw_go_is_dropped_at_once() -> None:
-    for goes in (
-        lambda one, other: other.hears(one.replica.leave(), 10 * MS),
-        lambda one, other: other.replica.left(one.replica.identity.id, 10 * MS),
-    ):
-        one, other = acquainted()
-        one.channel.put("x", 1)
-        other.hears(one.replica.tick(5 * MS), 5 * MS)
-        goes(one, other)
-        assert other.seen == {"x": None}
+def leaves(one: Book, other: Book) -> None:
+    other.hears(one.replica.leave(), 10 * MS)
+
+
+def is_seen_to_go(one: Book, other: Book) -> None:
+    other.replica.left(one.replica.identity.id, 10 * MS)
+
+
+@pytest.mark.parametrize("goes", [leaves, is_seen_to_go])
+def test_sibling_that_goes_is_dropped_at_once(goes: Callable[[Book, Book], None]) -> None:
+    one, other = acquainted()
+    one.channel.put("x", 1)
+    other.hears(one.replica.tick(5 * MS), 5 * MS)
+
+    goes(one, other)
+
+    assert other.seen == {"x": None}
 
 
 def test_new_life_takes_the_place_of_the_old_one() -> None:
