@@ -64,6 +64,12 @@ class Fates(RuleBasedStateMachine, Generic[S]):
     def start_all(self) -> None:
         for name in NAMES:
             self.network.start(name)
+        self.network.run(300, step_ms=25)
+
+    @rule()
+    def run_well(self) -> None:
+        self.network.fate = lambda: [MS]
+        self.network.run(100, step_ms=25)
 
     @rule(delays=st.lists(DELAYS, min_size=1, max_size=20), ms=st.integers(5, 300))
     def run_badly(self, delays: list[list[int]], ms: int) -> None:
