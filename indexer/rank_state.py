@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from ..events.lazy_batch import LazyBatch
 from ..events.model import EngineHash, Event
@@ -146,12 +147,24 @@ class RankState:
         """Whether the fastest tier is known from routing alone."""
         return self.sources.of(FASTEST) is TierSource.ROUTING
 
+    @property
+    def follows_routing(self) -> bool:
+        """Whether the blocks of some tier are known from what is routed here, or leave it in an order that routing renews."""
+        inferring = (TierSource.ROUTING, TierSource.INFERRED)
+        return any(self.sources.of(TierId(tier)) in inferring for tier in range(len(self._tiers.names)))
+
+    def learned_keys(self) -> array[int]:
+        """Return the blocks of the fastest tier if they are known from routing alone, least recently used first, else none."""
+        if self._blocks.holders is None or not self.learns_from_routing:
+            return array("Q")
+        return array("Q", self._blocks.holders.keys(FASTEST))
+
     def routed(self, keys: array[int]) -> None:
         """Renew, or learn from routing, the blocks of a prompt that was sent here."""
         if self._blocks.holders is None:
             return
         if self.learns_from_routing:
-            known = [BlockKey(key) for key in keys]
+            known = cast("Sequence[BlockKey]", keys)  # a list of them would cost as much as the rest
             self._blocks.keep(Place(FASTEST, LEARNED_GROUP), known)
             self._infer(known)
         self._blocks.holders.touch(keys)

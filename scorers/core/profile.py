@@ -36,6 +36,7 @@ from .max_score import MaxScorePicker
 from .model import RequestView
 from .operations import weigh
 from .ratings import Inputs
+from .shared import Shared
 
 
 class Profile:
@@ -88,6 +89,8 @@ class Profile:
             (picker.type, picker),
         ]
         self._learners = Learners(plugins)
+        self.shared = Shared.of(plugins)
+        """What plugins share with other processes."""
         self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
         """Whether a plugin reads the media of requests."""
         self.max_load_age_s = min(_max_load_age_s(each) for _, each in (*plugins, *admitters))

@@ -16,6 +16,7 @@ from .faults import PluginFault
 from .learners import Learners
 from .model import Candidate, RequestView
 from .profile import Profile
+from .shared import Shared
 
 
 class Scheduler:
@@ -48,6 +49,11 @@ class Scheduler:
         self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
         """Whether a plugin reads the media of requests."""
         deciding = [*profiles.values()] if common is None else [common, *profiles.values()]
+        self.shared = Shared.together(
+            {name: each.shared for name, each in profiles.items()},
+            common.shared if common is not None else None,
+        )
+        """What plugins share with other processes."""
         own_s = handler.max_load_age_s if isinstance(handler, AcceptsOldLoad) else math.inf
         self.max_load_age_s = min(own_s, *(each.max_load_age_s for each in deciding))
         """Age up to which the load of endpoints with known requests will do, see `AcceptsOldLoad`."""

@@ -11,19 +11,28 @@ import numpy as np
 from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
-
-(
-    WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, SINCE, TOKENS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE, READY_AT
-) = range(11)  # fmt: skip
-"""Lines of `Accounts.columns`."""
-
-N_LINES = 11
+from ..core.shared import Contribution, SharedSums
+from .lines import (
+    BOOKED,
+    BUSY_AT,
+    BUSY_MS,
+    BUSY_S,
+    LOG_PACE,
+    N_AHEAD,
+    N_LINES,
+    N_TARGETS,
+    PACE_TARGETS,
+    READY_AT,
+    SINCE,
+    TIMES,
+    TOKENS_AHEAD,
+    TOKENS_HELD,
+    WORK,
+)
+from .sibling_accounts import SiblingAccounts, follow_targets
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
-
-BUSY_S = 10.0
-"""Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
 
 MAX_ROWS = 16_384
 """Most endpoints that are remembered; removed ones are forgotten beyond that."""
@@ -31,14 +40,8 @@ MAX_ROWS = 16_384
 FIRST_ROWS = 16
 """Rows of a new table, which doubles when it is full."""
 
-PACE_STEP = 0.05
-"""Least step of a pace per observation: it follows about twenty."""
-
 MOST_SURPRISE = 0.5
 """Largest logarithm of an error from which a pace learns: a stall is not a speed."""
-
-PACE_PRIOR = 5.0
-"""Observations that the pace 1 counts for."""
 
 
 class OpenRequest(msgspec.Struct, gc=False):
@@ -81,33 +84,43 @@ class Accounts:
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
     the prompt tokens that need blocks of their own, and the monotonic seconds since which the first of them is computed;
     such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
-    change; the logarithm of the endpoint's pace with the number of observations behind it; and the monotonic seconds at which
-    all prompts there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and a
-    prompt, and no part in the others.
+    change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
+    that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
+    there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and a prompt, and
+    no part in the others.
     """
 
     def __init__(self) -> None:
         self._table: FloatArray = np.zeros((N_LINES, FIRST_ROWS))
         self._rows: dict[str, int] = {}
+        self._names: list[str] = []
+        """By row."""
         self._directory: Directory | None = None
         self._places: RowArray = np.empty(0, np.intp)
         self._open: dict[int, OpenRequest] = {}
+        self._siblings = SiblingAccounts()
+        self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
+        """The lines of each endpoint, times as ages."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (11, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (13, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
-        return self._table.take(places, axis=1)
+        table = self._table.take(places, axis=1)
+        if self._siblings:
+            self._siblings.add_to(table, places)
+        return table
 
     def row(self, name: str) -> int:
         """Return the row of an endpoint, a new one for a new name."""
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = len(self._rows)
+            self._names.append(name)
             if row == self._table.shape[1]:
                 self._table = np.hstack([self._table, np.zeros_like(self._table)])
         return row
@@ -119,13 +132,14 @@ class Accounts:
             column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
             column[BUSY_AT] = now
             column[READY_AT] = request.ready_at = max(now, float(column[READY_AT])) + busy_ms / 1000.0
-            if column[N_AHEAD] == 0:
+            if column[N_AHEAD] == 0 and not self._siblings.n_ahead(request.row):
                 column[SINCE] = now
             column[N_AHEAD] += 1
             column[WORK] += request.work
         column[BOOKED] += request.tokens
         column[TOKENS_AHEAD] += request.n_new
         self._open[id(request.decision)] = request
+        self._note(request.row)
         if len(self._open) > MAX_OPEN:
             self._drop(self._open.pop(next(iter(self._open))))
 
@@ -142,12 +156,14 @@ class Accounts:
         if request.computes:
             self._table[SINCE, request.row] = now
         self._table[TOKENS_HELD, request.row] += request.n_new
+        self._note(request.row)
 
     def computed(self, request: OpenRequest, *, by: float) -> None:
         """Note that a prompt was computed by that time; what is behind it is ready sooner by as much as it was."""
         if request.row >= 0 and request.computes and request.ready_at > by:
             self._table[READY_AT, request.row] -= request.ready_at - by
             request.ready_at = by
+            self._note(request.row)
 
     def ended(self, decision: Decision) -> OpenRequest | None:
         """Forget a request, and return it; None if it is not known."""
@@ -171,10 +187,12 @@ class Accounts:
         if row < 0:
             return 1.0
         column, most = self._table[:, row], math.log(slowest)
-        column[N_PACE] += 1.0
-        step = max(PACE_STEP, 1.0 / (column[N_PACE] + PACE_PRIOR))
-        moved = column[LOG_PACE] + step * min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
-        column[LOG_PACE] = min(max(moved, -most), most)
+        target = column[LOG_PACE] + min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
+        follow_targets(column, 1.0, target)
+        column[LOG_PACE] = min(max(column[LOG_PACE], -most), most)
+        column[PACE_TARGETS] += target
+        column[N_TARGETS] += 1.0
+        self._note(row)
         return math.exp(float(column[LOG_PACE]))
 
     def _drop(self, request: OpenRequest) -> None:
@@ -185,6 +203,7 @@ class Accounts:
             column[TOKENS_HELD] = max(0.0, column[TOKENS_HELD] - request.n_new)
         else:
             self._leave(request)
+        self._note(request.row)
 
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
@@ -201,6 +220,29 @@ class Accounts:
         self._places = np.array([self.row(name) for name in directory.names], np.intp)
         self._directory = directory
 
+    # -- other processes ------------------------------------------------------------------------------------------
+
+    def _note(self, row: int) -> None:
+        if self.shared.on_change is not None:
+            self.shared.note(self._names[row])
+
+    def _own(self, name: str, now: float) -> Sequence[float] | None:
+        row = self._rows.get(name)
+        if row is None:
+            return None
+        numbers: list[float] = self._table[:, row].tolist()
+        if not any(numbers):
+            return None
+        for line in TIMES:
+            numbers[line] = now - numbers[line]
+        return numbers
+
+    def _add_up(self, name: str, siblings: Sequence[Contribution]) -> None:
+        if name in self._rows or len(self._rows) < MAX_ROWS:
+            row = self.row(name)
+            self._siblings.set(row, siblings)
+            self._siblings.teach_pace(row, siblings, self._table[:, row])
+
     def _forget_others(self, names: frozenset[str]) -> None:
         """Close up the rows of endpoints that are not in the fleet and have no request under way."""
         used = {each.row for each in self._open.values()}
@@ -209,5 +251,7 @@ class Accounts:
         table = np.zeros((N_LINES, max(FIRST_ROWS, len(kept))))
         table[:, : len(kept)] = self._table[:, [row for _, row in kept]]
         self._table, self._rows = table, {name: moved[row] for name, row in kept}
+        self._names = [name for name, _ in kept]
+        self._siblings.move(moved)
         for request in self._open.values():
             request.row = moved.get(request.row, -1)

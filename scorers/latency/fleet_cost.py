@@ -15,10 +15,10 @@ from ..core.model import RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
-from .accounts import N_AHEAD
 from .cost import LatencyCostScorer
 from .cost_model import Expected
 from .features import ATTENTION, PREFILL
+from .lines import N_AHEAD
 from .params import LatencyCostParams
 
 LEAST_TOKENS = 64.0

@@ -11,10 +11,10 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .accounts import BUSY_AT, N_AHEAD, READY_AT, WORK
 from .cost_model import Expected
 from .features import MEMORY, PREFILL, QUEUE, Typical
 from .groups import FitReport
+from .lines import BUSY_AT, N_AHEAD, READY_AT, WORK
 from .links import Link, Links
 from .params import LatencyCostParams
 from .ttft import TtftCosts, total
