@@ -187,6 +187,7 @@ class Mesh:
         port = self.address.rpartition(":")[2] if self.address.startswith("tcp:") else ""
         dealer.setsockopt(zmq.ROUTING_ID, f"{port}@{self._replica}".encode())
         dealer.setsockopt(zmq.PROBE_ROUTER, 1)
+        dealer.setsockopt(zmq.IMMEDIATE, 1)  # else a connection that comes back is not announced again
         if (keys := self._options.keys) is not None:
             dealer.setsockopt(zmq.CURVE_SERVERKEY, keys.listening.public)
             dealer.setsockopt(zmq.CURVE_PUBLICKEY, keys.connecting.public)

@@ -175,3 +175,16 @@ def test_secret_file_is_checked(tmp_path: Path) -> None:
         load_mesh_keys(str(file))
     file.write_bytes(b"s" * 32 + b"\n")
     assert load_mesh_keys(str(file)) == KEYS
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc"])
+async def test_next_life_at_the_same_address_is_connected_to(scheme: str, tmp_path: Path) -> None:
+    listen = "tcp://127.0.0.1:0" if scheme == "tcp" else f"ipc://{tmp_path / 'b'}"
+    async with node("b/0", listen=listen) as b:
+        address = b.mesh.address
+    async with node("a", discover=listed([address]), answers=False) as a:
+        for life in (b"b/1", b"b/2"):
+            async with node(life.decode(), listen=address) as b:
+                await until(lambda b=b: b.mesh.traffic.connections == 1, what=f"{life!r}")  # type: ignore[misc]
+                b.mesh.send(Outgoing(None, life))
+                await a.until_received(life)
