@@ -118,9 +118,11 @@ class App:
         self._configured = ConfiguredFleet(
             config,
             FleetMetrics(self._registry),
-            siblings=self._replicas.bookings if self._replicas is not None else loads,
+            siblings=self._replicas.knowledge.bookings if self._replicas is not None else loads,
         )
         self.fleet = self._configured.fleet
+        if self._replicas is not None:
+            self._replicas.knowledge.follow(self.fleet.atlas, self.fleet.predictions, self.fleet.audit.shared)
         self._models = ServedModels(
             config, endpoint_urls=self.fleet.answering_urls, on_outcome=RemoteMetrics(self._registry).ended
         )
@@ -161,6 +163,7 @@ class App:
                 rules=self._cluster.rewrites,
                 endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
                 models=self._model_lists,
+                knowledge=self._replicas.knowledge if self._replicas is not None else None,
             ),
             reader=self._models.reader,
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 import socket
+import time
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from ...configs.schema import KVAtlasConfig
-from ...fleet.replicas.bookings import Bookings
-from ...fleet.replicas.channel import Channel, Letters
+from ...fleet.replicas.channel import Letters
 from ...fleet.replicas.identity import Identity
+from ...fleet.replicas.knowledge import Knowledge
 from ...fleet.replicas.replica import Replica
 from ...fleet.replicas.sibling import Sibling
 from .loop import ReplicaLoop
@@ -27,16 +28,14 @@ class Replicas:
         worker: number of this worker process, 0 if it is the only one. Each worker is a replica of its own.
 
     Attributes:
-        bookings: requests in flight of the others.
-        channels: name -> what is shared; complete before `start`.
+        knowledge: what is shared; complete before `start`.
         letters: name -> receiver of letters; complete before `start`.
     """
 
     def __init__(self, config: KVAtlasConfig, *, worker: int = 0) -> None:
         self._config, self._worker = config, worker
         self.identity = _identity(config, worker)
-        self.bookings = Bookings()
-        self.channels: dict[str, Channel] = {"bookings": self.bookings.channel}
+        self.knowledge = Knowledge(time.monotonic)
         self.letters: dict[str, Letters] = {}
         self._loop: ReplicaLoop | None = None
 
@@ -51,7 +50,7 @@ class Replicas:
             replicas, self.identity, worker=self._worker, n_workers=self._config.server.workers
         )
         silent_ns = round(replicas.silent_after * 1e9)
-        core = Replica(self.identity, self.channels, letters=self.letters, silent_ns=silent_ns)
+        core = Replica(self.identity, self.knowledge.channels, letters=self.letters, silent_ns=silent_ns)
         self._loop = ReplicaLoop(core, opener)
         self._loop.start()
 
