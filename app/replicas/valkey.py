@@ -13,6 +13,7 @@ import random
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...configs.address import HostPort
 from ...configs.replicas import ValkeyConfig
@@ -45,6 +46,9 @@ class Valkey:
         pool: name of the pool, a part of the channels' names.
         replica: id of this replica.
         on_message: takes the messages of the others.
+
+    Attributes:
+        is_connected: whether messages are carried now.
     """
 
     def __init__(self, config: ValkeyConfig, *, pool: str, replica: str, on_message: OnMessage) -> None:
@@ -54,8 +58,8 @@ class Valkey:
         self._server = ValkeyServer(config, channel=self._own.decode())
         self.traffic = Traffic()
         self._queue = SendQueue(self.traffic)
-        self._has_more = asyncio.Event()
-        self._is_connected = False
+        self._has_more, self._is_written = asyncio.Event(), asyncio.Event()
+        self.is_connected = False
 
     async def run(self) -> None:
         """See `Transport.run`."""
@@ -64,8 +68,8 @@ class Valkey:
             before = self.traffic.connections
             try:
                 await self._connection()
-            except* UNREACHED as errors:
-                self._lost(errors)
+            except UNREACHED as error:
+                self._lost(error)
             pause_s = PAUSE_S if self.traffic.connections != before else min(2 * pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
@@ -74,7 +78,7 @@ class Valkey:
 
     def send(self, outgoing: Outgoing) -> None:
         """See `Transport.send`."""
-        if not self._is_connected:
+        if not self.is_connected:
             self.traffic.dropped["not_connected"] += 1
             return
         self._queue.push(
@@ -91,14 +95,29 @@ class Valkey:
                 _confirm(await reader.read_response(disable_decoding=True))
             self._found(place)
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._read(reader))
-                    tasks.create_task(self._write(writer))
-                    if self._server.may_move:
-                        tasks.create_task(self._watch(place))
+                await self._carry(reader, writer, place)
             finally:
-                self._is_connected = False
+                self.is_connected = False
                 self._queue.clear()
+
+    async def _carry(self, reader: Connection, writer: Connection, place: HostPort) -> None:
+        """Carry messages until one of the connections breaks; raise its error."""
+        work = [self._read(reader), self._write(writer)]
+        if self._server.may_move:
+            work.append(self._watch(place))
+        tasks = [asyncio.create_task(each) for each in work]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await asyncio.wait([asyncio.create_task(self._written())], timeout=LAST_WORDS_S)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for each in ended:
+            if isinstance(each, Exception):
+                raise each
 
     async def _read(self, reader: Connection) -> None:
         while True:
@@ -116,17 +135,13 @@ class Valkey:
             self._on_message(payload)
 
     async def _write(self, writer: Connection) -> None:
-        try:
-            while True:
-                try:
-                    await asyncio.wait_for(self._has_more.wait(), PROBE_S)
-                except TimeoutError:
-                    self._queue.push(self._own, b"")
-                await self._write_waiting(writer)
-        except asyncio.CancelledError:
-            async with asyncio.timeout(LAST_WORDS_S):
-                await self._write_waiting(writer)
-            raise
+        while True:
+            try:
+                async with asyncio.timeout(PROBE_S):
+                    await self._has_more.wait()
+            except TimeoutError:
+                self._queue.push(self._own, b"")
+            await self._write_waiting(writer)
 
     async def _write_waiting(self, writer: Connection) -> None:
         while self._queue:
@@ -141,6 +156,13 @@ class Valkey:
                 if payload:
                     self.traffic.count_sent(len(payload))
         self._has_more.clear()
+        self._is_written.set()
+
+    async def _written(self) -> None:
+        """Return once all that was queued is written."""
+        self._is_written.clear()
+        self._has_more.set()
+        await self._is_written.wait()
 
     async def _watch(self, place: HostPort) -> None:
         while True:
@@ -153,17 +175,14 @@ class Valkey:
                 raise ReplicaError(f"the server to use is {now}, no more {place}")
 
     def _found(self, place: HostPort) -> None:
-        self._is_connected = True
+        self.is_connected = True
         self._has_more.clear()
         self.traffic.connections += 1
         self.traffic.problem = ""
         log.info("replicas: connected to the server at %s", place)
 
-    def _lost(self, errors: BaseExceptionGroup[BaseException]) -> None:
-        first = errors.exceptions[0]
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        problem = _in_words(first)
+    def _lost(self, error: Exception) -> None:
+        problem = _in_words(error)
         if problem != self.traffic.problem:
             self.traffic.problem = problem
             log.warning("replicas: %s; it is tried again, and each replica decides by what it knows", problem)
@@ -177,9 +196,9 @@ def _confirm(reply: object) -> None:
             raise ReplicaError(f"expected the confirmation of a subscription, found {reply!r:.100}")
 
 
-def _in_words(error: BaseException) -> str:
+def _in_words(error: Exception) -> str:
     if isinstance(error, ResponseError) and "unknown command" in str(error).lower():
         return "the server is too old: it has no sharded channels; Redis 7 or Valkey has them"
-    if isinstance(error, TimeoutError) and not str(error):
+    if isinstance(error, TimeoutError | RedisTimeoutError):
         return f"the server does not reply within {TIMEOUT_S:g} s"
     return f"the server cannot be used: {error}"
