@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import counter, gauge
+from ...fleet.replicas.bookings import Bookings
 from ...fleet.replicas.sibling import SiblingState
 from .loop import ReplicaLoop
 
 
-def replica_families(loop: ReplicaLoop | None) -> Iterator[Metric]:
+def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[Metric]:
     """Yield what a replica knows of its siblings, and what it costs; without samples if there is none."""
     siblings = gauge("replica_siblings", "Other replicas, by state.", "state")
     oldest = gauge("replica_oldest_message_seconds", "Time since the last message of the sibling that is silent for longest among the live ones.")  # fmt: skip
+    in_flight = gauge("replica_in_flight_requests", "Requests in flight of the siblings, as last received.")
     messages = counter("replica_messages", "Messages to and from siblings.", "direction")
     n_bytes = counter("replica_bytes", "Bytes of these messages.", "direction")
     refused = counter("replica_refused", "Messages and connections of others that were refused.", "reason")
@@ -31,6 +33,10 @@ def replica_families(loop: ReplicaLoop | None) -> Iterator[Metric]:
             siblings.add_metric([state], states[state])
         live = (SiblingState.LIVE, SiblingState.BEHIND)
         oldest.add_metric([], max((each.age_s for each in found if each.state in live), default=0.0))
+        owners = bookings.channel.owners().values()
+        in_flight.add_metric(
+            [], sum(numbers[0] for entries in owners for numbers in entries.values() if numbers)
+        )
         for direction, count, total in (
             ("sent", traffic.sent, traffic.sent_bytes),
             ("received", traffic.received, traffic.received_bytes),
@@ -44,4 +50,15 @@ def replica_families(loop: ReplicaLoop | None) -> Iterator[Metric]:
         resyncs.add_metric([], counters.asked)
         silenced.add_metric([], counters.silenced)
         connections.add_metric([], traffic.connections)
-    yield from (siblings, oldest, messages, n_bytes, refused, dropped, resyncs, silenced, connections)
+    yield from (
+        siblings,
+        oldest,
+        in_flight,
+        messages,
+        n_bytes,
+        refused,
+        dropped,
+        resyncs,
+        silenced,
+        connections,
+    )

@@ -65,7 +65,7 @@ class Replicas:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of replicas; without samples before `start`."""
-        return replica_families(self._loop)
+        return replica_families(self._loop, self.knowledge.bookings)
 
 
 def _identity(config: KVAtlasConfig, worker: int) -> Identity:

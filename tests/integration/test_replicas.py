@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from support.gateway import ADDRESSES, Gateway, gateway
+from support.replica_sections import mesh
 from support.serve import Served
 from support.waiting import until
-
-
-def mesh(folder: Path, *names: str) -> dict[str, dict[str, Any]]:
-    """Return the section `replicas` of each of these replicas, which meet on Unix sockets."""
-    addresses = {name: f"ipc://{folder / name}.mesh" for name in names}
-    return {
-        name: {"transport": "mesh", "name": name, "mesh": {"listen": address, "discover": {"list": [*addresses.values()]}}}
-        for name, address in addresses.items()
-    }  # fmt: skip
 
 
 @asynccontextmanager
