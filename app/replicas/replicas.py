@@ -44,11 +44,10 @@ class Replicas:
 
         Raises:
             ReplicaError: the transport cannot be opened.
+            AccessError: the others are found by the cluster, and no API server can be reached.
         """
         replicas = self._config.replicas
-        opener = transport_opener(
-            replicas, self.identity, worker=self._worker, n_workers=self._config.server.workers
-        )
+        opener = transport_opener(self._config, self.identity, worker=self._worker)
         silent_ns = round(replicas.silent_after * 1e9)
         core = Replica(self.identity, self.knowledge.channels, letters=self.letters, silent_ns=silent_ns)
         self._loop = ReplicaLoop(core, opener)

@@ -14,8 +14,10 @@ from kvatlas.app.errors import ReplicaError
 from kvatlas.app.replicas.discovery import listed, resolved
 from kvatlas.app.replicas.mesh import Discovery, Mesh, MeshOptions
 from kvatlas.app.replicas.mesh_keys import MeshKeys, load_mesh_keys, mesh_keys
+from kvatlas.app.replicas.slices import followed
 from kvatlas.app.replicas.transport import MAX_QUEUED
 from kvatlas.fleet.replicas.replica import Outgoing
+from support.api_server import ApiServerDouble
 from support.waiting import until
 
 KEYS = mesh_keys(b"s" * 32)
@@ -188,3 +190,26 @@ async def test_next_life_at_the_same_address_is_connected_to(scheme: str, tmp_pa
                 await until(lambda b=b: b.mesh.traffic.connections == 1, what=f"{life!r}")  # type: ignore[misc]
                 b.mesh.send(Outgoing(None, life))
                 await a.until_received(life)
+
+
+async def test_replicas_find_each_other_by_endpoint_slices() -> None:
+    path = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices"
+    server = ApiServerDouble()
+    await server.start()
+    try:
+        async with node("a", listen="tcp://127.0.0.2:0") as a:
+            port = int(a.mesh.address.rpartition(":")[2])
+            discover = followed(server.access, "ns", "kvatlas", [port])
+            async with node("b", discover=discover, listen=f"tcp://127.0.0.1:{port}") as b:
+                endpoints = [
+                    {"addresses": [host], "conditions": {"ready": False}}
+                    for host in ("127.0.0.1", "127.0.0.2")
+                ]
+                labels = {"kubernetes.io/service-name": "kvatlas"}
+                body = {"metadata": {"labels": labels}, "addressType": "IPv4", "endpoints": endpoints}
+                server.put(path, "kvatlas-x", body)
+                await meet(a, b)
+                b.mesh.send(Outgoing(None, b"hello"))
+                await a.until_received(b"hello")
+    finally:
+        await server.stop()
