@@ -213,3 +213,60 @@ async def test_replicas_find_each_other_by_endpoint_slices() -> None:
                 await a.until_received(b"hello")
     finally:
         await server.stop()
+
+
+class Cable:
+    """A TCP connection between two nodes, which can be cut without that either end is told."""
+
+    def __init__(self, address: str) -> None:
+        self._port = int(address.rpartition(":")[2])
+        self.is_cut = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._port)
+        for source, target in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.create_task(self._copy(source, target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                if not self.is_cut:
+                    target.write(data)
+        except OSError:
+            pass
+        finally:
+            target.close()
+
+
+@pytest.mark.slow
+async def test_partition_is_noticed_and_healed_without_help() -> None:
+    async with node("a", answers=False) as a:
+        cable = Cable(a.mesh.address)
+        server = await asyncio.start_server(cable.pass_on, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with node("b", discover=listed([f"tcp://127.0.0.1:{port}"])) as b:
+            await until(lambda: a.mesh.traffic.connections == 1, what="a connection")
+            cable.is_cut = True
+
+            def is_noticed() -> bool:
+                a.mesh.send(Outgoing("b", b"lost"))
+                return a.mesh.traffic.dropped["not_connected"] > 0
+
+            await until(is_noticed, what="the loss of the connection")
+            cable.is_cut = False
+
+            def is_heard() -> bool:
+                a.mesh.send(Outgoing("b", b"found"))
+                return b"found" in b.received
+
+            await until(is_heard, what="the connection again")
+        server.close()
+        await cable.close()

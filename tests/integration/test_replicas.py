@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from support.gateway import ADDRESSES, Gateway, gateway
 from support.replica_sections import mesh
 from support.serve import Served
 from support.waiting import until
 
+FAKETIME = Path(sys.executable).parent / "libfaketimeMT.so.1"
+
 
 @asynccontextmanager
 async def replica(
-    folder: Path, section: dict[str, Any], *, killed: bool = False, **config: Any
+    folder: Path,
+    section: dict[str, Any],
+    *,
+    killed: bool = False,
+    environment: Mapping[str, str] | None = None,
+    **config: Any,
 ) -> AsyncGenerator[Gateway]:
     """Run one replica, whose picks avoid endpoints with requests in flight; it is killed by the end if that is so."""
     own = folder / str(section["name"])
     own.mkdir(exist_ok=True)
     plugins = [{"type": "active-request-scorer"}]
     killed_by = signal.SIGKILL if killed else None
-    async with gateway(own, replicas=section, plugins=plugins, killed_by=killed_by, **config) as running:
+    async with gateway(
+        own, replicas=section, plugins=plugins, killed_by=killed_by, environment=environment, **config
+    ) as running:
         yield running
 
 
@@ -100,6 +112,33 @@ async def test_frozen_replica_is_left_out_and_comes_back_whole(tmp_path: Path) -
         await until(sees(first, sent.endpoint, 0), what="its end")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not FAKETIME.exists(), reason="libfaketime is missing: make test-programs")
+async def test_clock_of_one_replica_that_jumps_by_hours_changes_nothing(tmp_path: Path) -> None:
+    sections, clock = mesh(tmp_path, "one", "two"), tmp_path / "clock"
+    clock.write_text("+0")
+    environment = {
+        "LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }  # fmt: skip
+    async with (
+        replica(tmp_path, sections["one"]) as first,
+        replica(tmp_path, sections["two"], environment=environment) as second,
+    ):
+        await until_siblings(first, "live", 1)
+        await until_siblings(second, "live", 1)
+        for jump in ("+10800", "-10800"):
+            clock.write_text(jump)
+            for here, there in ((first, second), (second, first)):
+                sent = await here.request()
+                await until(sees(there, sent.endpoint, 1), what="a request")
+                await sent.end()
+                await until(sees(there, sent.endpoint, 0), what="its end")
+        for each in (first, second):
+            assert value(await each.served.metrics(), "kvatlas_replica_silenced_total") == 0
+
+
+@pytest.mark.slow
 async def test_replica_that_ends_takes_leave_and_its_next_life_is_another(tmp_path: Path) -> None:
     sections = mesh(tmp_path, "one", "two")
     async with replica(tmp_path, sections["one"]) as first:
