@@ -50,7 +50,7 @@ demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 test: $(INSTALLED) test-programs ## All tests
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
-test-programs: $(INSTALLED) ## Chromium, promtool and libfaketime from Debian, for tests (make test does it itself)
+test-programs: $(INSTALLED) ## Chromium, promtool, redis-server and libfaketime from Debian, for tests (make test does it itself)
 	@scripts/test_programs.sh $(BIN)
 
 docs: $(INSTALLED) ## The documentation as a site in build/site, without dead links or pages outside its navigation

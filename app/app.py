@@ -46,6 +46,7 @@ from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import Listeners
 from .readiness import POLL_S, Readiness
+from .replicas.replicas import Replicas
 from .tasks import TaskFailures
 from .tokenization_metrics import tokenization_families
 from .watchdog import LoopMetrics, Watchdog
@@ -112,10 +113,16 @@ class App:
         """Ports of the listeners by configuration key; a listener that is off is absent."""
         self._notice_s = config.server.drain_notice
         self._drain_s = config.server.drain_timeout
+        self._replicas = _replicas(config, worker=workers.worker if workers is not None else 0)
+        loads = workers.loads if workers is not None else None
         self._configured = ConfiguredFleet(
-            config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
+            config,
+            FleetMetrics(self._registry),
+            siblings=self._replicas.knowledge.bookings if self._replicas is not None else loads,
         )
         self.fleet = self._configured.fleet
+        if self._replicas is not None:
+            self._replicas.knowledge.follow(self.fleet.atlas, self.fleet.predictions, self.fleet.audit.shared)
         self._models = ServedModels(
             config, endpoint_urls=self.fleet.answering_urls, on_outcome=RemoteMetrics(self._registry).ended
         )
@@ -156,6 +163,7 @@ class App:
                 rules=self._cluster.rewrites,
                 endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
                 models=self._model_lists,
+                knowledge=self._replicas.knowledge if self._replicas is not None else None,
             ),
             reader=self._models.reader,
         )
@@ -184,6 +192,7 @@ class App:
         Raises:
             ListenError: an address is taken; nothing is left listening.
             SubscriptionError: an event address cannot be used; nothing is left running.
+            ReplicaError: the replicas' transport cannot be opened; nothing is left running.
         """
         asyncio.get_running_loop().set_exception_handler(self._task_failures.handle)
         try:
@@ -194,6 +203,8 @@ class App:
             await self._snapshots.read()
             async with self.live.held() as config:
                 await self._configured.fill(config, self._snapshots)
+            if self._replicas is not None:
+                self._replicas.start()
         except BaseException:
             await self.stop(grace_s=0)
             raise
@@ -228,6 +239,8 @@ class App:
         if (self._feedback.has_come or self._health.is_used) and grace_s:
             await asyncio.sleep(self._notice_s)
         await self._listeners.drain(grace_s)
+        if self._replicas is not None:
+            await self._replicas.stop()
         await self._observers.stop()
         await self._listeners.stop()
         await self._configured.stop()
@@ -282,6 +295,7 @@ class App:
             self._observers.families,
             self._listeners.families,
             lambda: span_families(self._span_counts),
+            *((self._replicas.families,) if self._replicas is not None else ()),
         ):
             self._registry.register(StateCollector(families))
 
@@ -326,6 +340,11 @@ def _collect_rarely() -> None:
 
 def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
     return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
+
+
+def _replicas(config: KVAtlasConfig, *, worker: int) -> Replicas | None:
+    """Return the other replicas, None if no transport is configured."""
+    return Replicas(config, worker=worker) if config.replicas.transport != "none" else None
 
 
 def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:

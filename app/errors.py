@@ -2,7 +2,8 @@
 
 KVAtlasError
 └── AppError
-    └── AskError  a running process cannot be asked
+    ├── AskError      a running process cannot be asked
+    └── ReplicaError  this process cannot take part among its replicas
 """
 
 from __future__ import annotations
@@ -16,3 +17,7 @@ class AppError(KVAtlasError):
 
 class AskError(AppError):
     """A running process cannot be asked: no response, or a response that is not kvatlas's."""
+
+
+class ReplicaError(AppError):
+    """This process cannot take part among its replicas: an address, a secret or a password cannot be used."""

@@ -21,6 +21,7 @@ from .errors import KeyPath, Problem
 from .listener_checks import listener_problems
 from .networks import parse_network
 from .problems import malformed, repeated
+from .replica_checks import replica_problems
 from .schema import (
     EndpointsConfig,
     EventsConfig,
@@ -51,6 +52,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *endpoint_problems(("endpoints", "static"), config.endpoints.static, config.events),
         *kubernetes_problems(config.endpoints),
         *election_problems(config),
+        *replica_problems(config),
         *_tier_problems(config.tiers),
         *weight_problems(("weights",), config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),

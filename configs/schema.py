@@ -15,6 +15,7 @@ from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .lmcache import LmcacheConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .replicas import ReplicasConfig
 from .request_handler import RequestHandlerConfig
 from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
@@ -365,6 +366,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Shadow configuration."""
     leader_election: LeaderElectionConfig = LeaderElectionConfig()
     """Leader election."""
+    replicas: ReplicasConfig = ReplicasConfig()
+    """Other replicas."""
     index: IndexConfig = IndexConfig()
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()

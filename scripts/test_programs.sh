@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gets the programs of Debian that tests need and that are missing: a headless Chromium is installed, promtool and
-# libfaketime are put into DIR, libnghttp2's header into the folder include beside DIR. If one cannot be had, says so and
+# Gets the programs of Debian that tests need and that are missing: a headless Chromium is installed, promtool, redis-server
+# and libfaketime are put into DIR, libnghttp2's header into the folder include beside DIR. If one cannot be had, says so and
 # exits with 0: its tests are then skipped.
 #
 # Use: scripts/test_programs.sh DIR
@@ -60,9 +60,25 @@ add_faketime() {
     say "libfaketime is missing: tests of clocks that jump are skipped; they need the package libfaketime"
 }
 
+# Not installed either: its package would start it. The program that checks files is the server by another name.
+add_redis() {
+    local dir=$1 multiarch
+    if is_here valkey-server || is_here redis-server || [ -x "$dir/redis-server" ]; then
+        return
+    fi
+    multiarch=$(gcc -print-multiarch)
+    if is_here apt-get && apt_extract liblzf1 "usr/lib/$multiarch/liblzf.so.1.5" "$dir" &&
+        mv "$dir/liblzf.so.1.5" "$dir/liblzf.so.1" && apt_extract redis-tools usr/bin/redis-check-rdb "$dir" &&
+        mv "$dir/redis-check-rdb" "$dir/redis-server"; then
+        return
+    fi
+    say "redis-server is missing: tests of replicas on a server are skipped; install redis-server or valkey-server to run them"
+}
+
 main() {
     add_chromium
     add_promtool "$1"
+    add_redis "$1"
     add_nghttp2_header "$(dirname "$1")/include"
     add_faketime "$1"
 }

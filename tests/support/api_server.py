@@ -34,6 +34,7 @@ KINDS = {
     "inferenceobjectives": "InferenceObjective",
     "inferencemodelrewrites": "InferenceModelRewrite",
     "leases": "Lease",
+    "endpointslices": "EndpointSlice",
 }
 
 

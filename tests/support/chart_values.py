@@ -43,6 +43,11 @@ SHAPES: dict[str, Manifest] = {
         "provider": {"name": "istio"},
     },
     "all active": {"router": SERVERS | {"epp": {"replicas": 3, "leaderElection": False}}, "networkPolicy": {"enabled": True}},
+    "replicas by mesh": {"config": {"replicas": {"transport": "mesh"}}, "router": SERVERS | {"epp": {"replicas": 3}}},
+    "replicas by valkey": {
+        "config": {"replicas": {"transport": "valkey", "valkey": {"address": "valkey:6379", "username": "kvatlas"}}},
+        "router": SERVERS | {"epp": {"replicas": 3}}, "replicaSecret": {"existingSecret": "valkey"},
+    },
     "all that a gateway can have": {
         "router": SERVERS | {
             "epp": {"grpcHealthPort": 9004}, "inferenceObjectives": [{"name": "batch", "priority": -1}],

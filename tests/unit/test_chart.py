@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import re
 from collections.abc import Iterator
@@ -35,13 +36,20 @@ def test_chart_is_accepted_by_an_api_server(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_objects_of_the_chart_fit_each_other(shape: str) -> None:
     manifests = helm(SHAPES[shape])
-    deployment, service = only(manifests, "Deployment"), only(manifests, "Service")
+    deployment = only(manifests, "Deployment")
+    services = {each["metadata"]["name"]: each for each in of_kind(manifests, "Service")}
+    service = services[deployment["metadata"]["name"]]
     template = deployment["spec"]["template"]
     labels = template["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
     assert template["spec"]["serviceAccountName"] == only(manifests, "ServiceAccount")["metadata"]["name"]
     ports = {port["name"] for each in template["spec"]["containers"] for port in each["ports"]}
-    named = [port["targetPort"] for port in service["spec"]["ports"] if isinstance(port["targetPort"], str)]
+    named = [
+        port["targetPort"]
+        for each in services.values()
+        for port in each["spec"]["ports"]
+        if isinstance(port["targetPort"], str)
+    ]
     assert ports.issuperset(named)
     files = set(only(manifests, "ConfigMap")["data"])
     args = serve_arguments(only(manifests, "Deployment"), "epp")
@@ -151,6 +159,8 @@ async def test_envoy_of_the_standalone_shape_takes_its_file(tmp_path: Path) -> N
         pytest.param("bare", "RollingUpdate", "false", 0, id="one"),
         pytest.param("router chart", "RollingUpdate", "false", 1, id="leader_switched_off_by_flag"),
         pytest.param("all active", "RollingUpdate", "false", 1, id="all_active"),
+        pytest.param("replicas by mesh", "RollingUpdate", "false", 1, id="mesh"),
+        pytest.param("replicas by valkey", "RollingUpdate", "false", 1, id="valkey"),
     ],
 )
 def test_replicas_are_replaced_as_their_readiness_allows(
@@ -165,6 +175,33 @@ def test_replicas_are_replaced_as_their_readiness_allows(
 def test_one_of_several_replicas_is_ready_by_default() -> None:
     manifests = helm({"router": SERVERS | {"epp": {"replicas": 2}}})
     assert serve_arguments(only(manifests, "Deployment"), "epp")["ha_enable_leader_election"] == "true"
+
+
+def test_replicas_of_a_mesh_find_and_admit_each_other_alone() -> None:
+    manifests = helm(SHAPES["replicas by mesh"])
+    name = only(manifests, "Deployment")["metadata"]["name"]
+    (service,) = [each for each in of_kind(manifests, "Service") if each["spec"].get("clusterIP") == "None"]
+    mesh = yaml.safe_load(only(manifests, "ConfigMap")["data"]["kvatlas.yaml"])["replicas"]["mesh"]
+    namespace = service["metadata"]["namespace"]
+    assert mesh["discover"] == {"dns": f"{name}-replicas.{namespace}:5570"}
+    assert service["metadata"]["name"] == f"{name}-replicas"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    secret = next(
+        each for each in of_kind(manifests, "Secret") if each["metadata"]["name"] == f"{name}-replicas"
+    )
+    assert len(base64.b64decode(secret["data"]["secret"])) >= 32
+    rules = only(manifests, "NetworkPolicy")["spec"]["ingress"]
+    (own,) = [each["from"] for each in rules if {"port": "replicas"} in each["ports"]]
+    assert own == [{"podSelector": {"matchLabels": service["spec"]["selector"]}}]
+
+
+def test_replicas_on_a_server_get_its_password() -> None:
+    manifests = helm(SHAPES["replicas by valkey"])
+    valkey = yaml.safe_load(only(manifests, "ConfigMap")["data"]["kvatlas.yaml"])["replicas"]["valkey"]
+    assert valkey["passwordFile"] == "/var/run/secrets/kvatlas-replicas/secret"
+    volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    (mounted,) = [each["secret"] for each in volumes if each["name"] == "replica-secret"]
+    assert mounted == {"secretName": "valkey", "items": [{"key": "password", "path": "secret"}]}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@
 {{- $secure := toString (dig "secure-serving" (and $routes (not $proxy.enabled)) $epp.flags) -}}
 {{- $followed := include "kvatlas.flag" (list $epp.flags "pool-name" (ternary (ternary .Release.Name "" $pool.create) $pool.existing $routes)) -}}
 {{- $group := include "kvatlas.flag" (list $epp.flags "pool-group" (dig "endpoints" "kubernetes" "poolGroup" "inference.networking.k8s.io" $values.config)) -}}
-{{- $elects := eq "true" (include "kvatlas.flag" (list $epp.flags "ha-enable-leader-election" (and $routes (gt (int $epp.replicas) 1) $epp.leaderElection))) -}}
+{{- $transport := dig "replicas" "transport" "none" $values.config -}}
+{{- $elects := eq "true" (include "kvatlas.flag" (list $epp.flags "ha-enable-leader-election" (and $routes (gt (int $epp.replicas) 1) $epp.leaderElection (eq $transport "none")))) -}}
 {{- $lease := dig "leaderElection" "leaseName" "" $values.config | default (trimSuffix "-" (printf "kvatlas-%s" $followed)) -}}
 {{- $name := printf "%s-epp" (.Release.Name | trunc 40 | trimSuffix "-") -}}
 {{- $tokenFile := "/var/run/secrets/kvatlas/token" -}}
@@ -38,6 +39,21 @@
 {{- if $hasToken -}}
 {{- $tokenSecret = $values.restToken.existingSecret | default (printf "%s-token" $name) -}}
 {{- $config = mergeOverwrite (dict "server" (dict "auth" (dict "bearerTokenFile" $tokenFile))) $config -}}
+{{- end -}}
+{{- $shared := dict "file" "/var/run/secrets/kvatlas-replicas/secret" "secret" "" "key" "" -}}
+{{- if eq $transport "mesh" -}}
+{{- $listen := dig "replicas" "mesh" "listen" "tcp://0.0.0.0:5570" $config -}}
+{{- $shared = mergeOverwrite $shared (dict "port" (regexFind "[0-9]+$" $listen | int)) -}}
+{{- $made := dict -}}
+{{- if not (dig "replicas" "mesh" "discover" dict $config) }}{{ $made = dict "discover" (dict "dns" (printf "%s-replicas.%s:%d" $name .Release.Namespace $shared.port)) }}{{ end -}}
+{{- if and (or $values.replicaSecret.create $values.replicaSecret.existingSecret) (not (dig "replicas" "mesh" "secretFile" "" $config)) -}}
+{{- $shared = mergeOverwrite $shared (dict "key" "secret" "secret" ($values.replicaSecret.existingSecret | default (printf "%s-replicas" $name))) -}}
+{{- $made = set $made "secretFile" $shared.file -}}
+{{- end -}}
+{{- $config = mergeOverwrite $config (dict "replicas" (dict "mesh" $made)) -}}
+{{- else if and (eq $transport "valkey") $values.replicaSecret.existingSecret (not (dig "replicas" "valkey" "passwordFile" "" $config)) -}}
+{{- $shared = mergeOverwrite $shared (dict "key" "password" "secret" $values.replicaSecret.existingSecret) -}}
+{{- $config = mergeOverwrite $config (dict "replicas" (dict "valkey" (dict "passwordFile" $shared.file))) -}}
 {{- end -}}
 {{- $hosts := append (dig "rest" "allowedHosts" list $config) (printf "%s.%s" $name .Release.Namespace) -}}
 {{- $config = mergeOverwrite $config (dict "rest" (dict "allowedHosts" $hosts)) -}}
@@ -60,6 +76,8 @@
   "config" $config
   "tokenSecret" $tokenSecret
   "tokenFile" $tokenFile
+  "transport" $transport
+  "shared" $shared
   "builtIn" $builtIn
   "matchLabels" $matchLabels
   "selector" $selector

@@ -1,0 +1,64 @@
+"""Metrics of replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from ...fleet.families import counter, gauge
+from ...fleet.replicas.bookings import Bookings
+from ...fleet.replicas.sibling import SiblingState
+from .loop import ReplicaLoop
+
+
+def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[Metric]:
+    """Yield what a replica knows of its siblings, and what it costs; without samples if there is none."""
+    siblings = gauge("replica_siblings", "Other replicas, by state.", "state")
+    oldest = gauge("replica_oldest_message_seconds", "Time since the last message of the sibling that is silent for longest among the live ones.")  # fmt: skip
+    in_flight = gauge("replica_in_flight_requests", "Requests in flight of the siblings, as last received.")
+    messages = counter("replica_messages", "Messages to and from siblings.", "direction")
+    n_bytes = counter("replica_bytes", "Bytes of these messages.", "direction")
+    refused = counter("replica_refused", "Messages and connections of others that were refused.", "reason")
+    dropped = counter("replica_dropped", "Messages that were not sent.", "reason")
+    resyncs = counter("replica_resyncs", "Times that all that a sibling owns was asked for.")
+    silenced = counter("replica_silenced", "Siblings that fell silent.")
+    connections = counter("replica_connections", "Connections to siblings, or to their server.")
+    if loop is not None:
+        counters, traffic = loop.core.counters, loop.transport.traffic
+        found = loop.core.siblings()
+        states = Counter(each.state for each in found)
+        for state in SiblingState:
+            siblings.add_metric([state], states[state])
+        live = (SiblingState.LIVE, SiblingState.BEHIND)
+        oldest.add_metric([], max((each.age_s for each in found if each.state in live), default=0.0))
+        owners = bookings.channel.owners().values()
+        in_flight.add_metric(
+            [], sum(numbers[0] for entries in owners for numbers in entries.values() if numbers)
+        )
+        for direction, count, total in (
+            ("sent", traffic.sent, traffic.sent_bytes),
+            ("received", traffic.received, traffic.received_bytes),
+        ):
+            messages.add_metric([direction], count)
+            n_bytes.add_metric([direction], total)
+        for reason, count in (counters.refused + traffic.refused).items():
+            refused.add_metric([reason], count)
+        for reason, count in traffic.dropped.items():
+            dropped.add_metric([reason], count)
+        resyncs.add_metric([], counters.asked)
+        silenced.add_metric([], counters.silenced)
+        connections.add_metric([], traffic.connections)
+    yield from (
+        siblings,
+        oldest,
+        in_flight,
+        messages,
+        n_bytes,
+        refused,
+        dropped,
+        resyncs,
+        silenced,
+        connections,
+    )

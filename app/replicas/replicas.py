@@ -1,0 +1,79 @@
+"""This process among its replicas: what it shares with them, and by which transport."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
+
+from ...configs.schema import KVAtlasConfig
+from ...fleet.replicas.channel import Letters
+from ...fleet.replicas.identity import Identity
+from ...fleet.replicas.knowledge import Knowledge
+from ...fleet.replicas.replica import Replica
+from ...fleet.replicas.sibling import Sibling
+from .loop import ReplicaLoop
+from .metrics import replica_families
+from .transports import transport_opener
+
+
+class Replicas:
+    """One replica among the others; it exists only if a transport is configured.
+
+    Args:
+        config: of this process.
+        worker: number of this worker process, 0 if it is the only one. Each worker is a replica of its own.
+
+    Attributes:
+        knowledge: what is shared; complete before `start`.
+        letters: name -> receiver of letters; complete before `start`.
+    """
+
+    def __init__(self, config: KVAtlasConfig, *, worker: int = 0) -> None:
+        self._config, self._worker = config, worker
+        self.identity = _identity(config, worker)
+        self.knowledge = Knowledge(time.monotonic)
+        self.letters: dict[str, Letters] = {}
+        self._loop: ReplicaLoop | None = None
+
+    def start(self) -> None:
+        """Begin to talk to the others.
+
+        Raises:
+            ReplicaError: the transport cannot be opened.
+            AccessError: the others are found by the cluster, and no API server can be reached.
+        """
+        replicas = self._config.replicas
+        opener = transport_opener(self._config, self.identity, worker=self._worker)
+        silent_ns = round(replicas.silent_after * 1e9)
+        core = Replica(self.identity, self.knowledge.channels, letters=self.letters, silent_ns=silent_ns)
+        self._loop = ReplicaLoop(core, opener)
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Take leave of the others; does nothing before `start`."""
+        if self._loop is not None:
+            await self._loop.stop()
+
+    def siblings(self) -> Sequence[Sibling]:
+        """Return the others, as known."""
+        return self._loop.core.siblings() if self._loop is not None else ()
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metrics of replicas; without samples before `start`."""
+        return replica_families(self._loop, self.knowledge.bookings)
+
+
+def _identity(config: KVAtlasConfig, worker: int) -> Identity:
+    name = config.replicas.name or socket.gethostname()
+    kubernetes = config.endpoints.kubernetes
+    models = sorted(name for model in config.served_models for name in model.names)
+    return Identity(
+        name=f"{name}.{worker}" if config.server.workers > 1 else name,
+        boot=secrets.randbits(64),
+        pool=kubernetes.inference_pool or kubernetes.endpoint_selector or ",".join(models) or "default",
+        keys=f"seed={config.index.hash_seed}",
+    )

@@ -1,0 +1,204 @@
+"""Publish and subscribe on a Valkey or Redis server that is there already; nothing is stored on it.
+
+All replicas of a pool use two kinds of sharded channels: one for all, and one for each replica. Their names share a hash tag, so
+that in a cluster one shard carries a pool, and messages do not travel to the others. A message that was published while this
+process was not subscribed is lost, which the core notices by its numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ...configs.address import HostPort
+from ...configs.replicas import ValkeyConfig
+from ...fleet.replicas.envelope import sender_of
+from ...fleet.replicas.replica import Outgoing
+from ..errors import ReplicaError
+from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
+from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer
+
+log = logging.getLogger(__name__)
+
+PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+"""First pause before connecting again, and the longest; each is varied by half."""
+
+LOCATE_S = 1.0
+"""Interval of asking which server of a set or a cluster is the one to use."""
+
+PROBE_S = 0.5
+"""Silence after which an empty message to itself shows that both connections work."""
+
+_BATCH_BYTES = 1 << 20
+"""Messages that are sent together, before their replies are read."""
+
+
+class Valkey:
+    """Implements `Transport`.
+
+    Args:
+        config: the server.
+        pool: name of the pool, a part of the channels' names.
+        replica: id of this replica.
+        on_message: takes the messages of the others.
+
+    Attributes:
+        is_connected: whether messages are carried now.
+    """
+
+    def __init__(self, config: ValkeyConfig, *, pool: str, replica: str, on_message: OnMessage) -> None:
+        self._base = f"{config.prefix}{{{pool.replace('}', ')')}}}:"
+        self._replica, self._on_message = replica, on_message
+        self._all, self._own = (f"{self._base}{name}".encode() for name in ("all", replica))
+        self._server = ValkeyServer(config, channel=self._own.decode())
+        self.traffic = Traffic()
+        self._queue = SendQueue(self.traffic)
+        self._has_more, self._is_written = asyncio.Event(), asyncio.Event()
+        self.is_connected = False
+
+    async def run(self) -> None:
+        """See `Transport.run`."""
+        pause_s = PAUSE_S
+        while True:
+            before = self.traffic.connections
+            try:
+                await self._connection()
+            except UNREACHED as error:
+                self._lost(error)
+            pause_s = PAUSE_S if self.traffic.connections != before else min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+
+    async def close(self) -> None:
+        """See `Transport.close`; `run` has sent the last messages."""
+
+    def send(self, outgoing: Outgoing) -> None:
+        """See `Transport.send`."""
+        if not self.is_connected:
+            self.traffic.dropped["not_connected"] += 1
+            return
+        self._queue.push(
+            self._all if outgoing.to is None else f"{self._base}{outgoing.to}".encode(), outgoing.payload
+        )
+        self._has_more.set()
+
+    async def _connection(self) -> None:
+        """Carry messages until a connection breaks, or another server is the one to use."""
+        place = await self._server.locate()
+        async with self._server.connected(place) as reader, self._server.connected(place) as writer:
+            await reader.send_command("SSUBSCRIBE", self._all, self._own)
+            for _ in range(2):
+                _confirm(await reader.read_response(disable_decoding=True))
+            self._found(place)
+            try:
+                await self._carry(reader, writer, place)
+            finally:
+                self.is_connected = False
+                self._queue.clear()
+
+    async def _carry(self, reader: Connection, writer: Connection, place: HostPort) -> None:
+        """Carry messages until one of the connections breaks; raise its error."""
+        work = [self._read(reader), self._write(writer)]
+        if self._server.may_move:
+            work.append(self._watch(place))
+        tasks = [asyncio.create_task(each) for each in work]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await asyncio.wait([asyncio.create_task(self._written())], timeout=LAST_WORDS_S)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for each in ended:
+            if isinstance(each, Exception):
+                raise each
+
+    async def _read(self, reader: Connection) -> None:
+        while True:
+            match await reader.read_response(disable_decoding=True):
+                case [b"smessage", _, bytes(payload)]:
+                    self._take(payload)
+                case [b"sunsubscribe", *_]:
+                    raise ReplicaError("the channel has moved to another server")
+                case _:
+                    pass
+
+    def _take(self, payload: bytes) -> None:
+        if payload and sender_of(payload) != self._replica:
+            self.traffic.count_received(len(payload))
+            self._on_message(payload)
+
+    async def _write(self, writer: Connection) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PROBE_S):
+                    await self._has_more.wait()
+            except TimeoutError:
+                self._queue.push(self._own, b"")
+            await self._write_waiting(writer)
+
+    async def _write_waiting(self, writer: Connection) -> None:
+        while self._queue:
+            batch, n_bytes = list[tuple[str, bytes, bytes]](), 0
+            while self._queue and n_bytes < _BATCH_BYTES:
+                channel, payload = self._queue.pop()
+                batch.append(("SPUBLISH", channel, payload))
+                n_bytes += len(payload)
+            await writer.send_packed_command(writer.pack_commands(batch))
+            for _, _, payload in batch:
+                await writer.read_response(disable_decoding=True)
+                if payload:
+                    self.traffic.count_sent(len(payload))
+        self._has_more.clear()
+        self._is_written.set()
+
+    async def _written(self) -> None:
+        """Return once all that was queued is written."""
+        self._is_written.clear()
+        self._has_more.set()
+        await self._is_written.wait()
+
+    async def _watch(self, place: HostPort) -> None:
+        while True:
+            await asyncio.sleep(LOCATE_S)
+            try:
+                now = await self._server.locate()
+            except UNREACHED:
+                continue  # nobody tells; the connection itself shows whether its server is there
+            if now != place:
+                raise ReplicaError(f"the server to use is {now}, no more {place}")
+
+    def _found(self, place: HostPort) -> None:
+        self.is_connected = True
+        self._has_more.clear()
+        self.traffic.connections += 1
+        self.traffic.problem = ""
+        log.info("replicas: connected to the server at %s", place)
+
+    def _lost(self, error: Exception) -> None:
+        problem = _in_words(error)
+        if problem != self.traffic.problem:
+            self.traffic.problem = problem
+            log.warning("replicas: %s; it is tried again, and each replica decides by what it knows", problem)
+
+
+def _confirm(reply: object) -> None:
+    match reply:
+        case [b"ssubscribe", *_]:
+            return
+        case _:
+            raise ReplicaError(f"expected the confirmation of a subscription, found {reply!r:.100}")
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ResponseError) and "unknown command" in str(error).lower():
+        return "the server is too old: it has no sharded channels; Redis 7 or Valkey has them"
+    if isinstance(error, TimeoutError | RedisTimeoutError):
+        return f"the server does not reply within {TIMEOUT_S:g} s"
+    return f"the server cannot be used: {error}"

@@ -1,0 +1,179 @@
+"""Connections to a Valkey or Redis server: which one of a set or a cluster, and with what password."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.credentials import CredentialProvider
+from redis.exceptions import RedisError
+
+from ...configs.address import HostPort
+from ...configs.replicas import ValkeyConfig
+from ..errors import ReplicaError
+
+TIMEOUT_S = 2.0
+"""Longest wait for a connection, and for a reply. A server that is there replies in a millisecond."""
+
+MAX_PASSWORD_BYTES = 4096
+
+UNREACHED = (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError, ReplicaError)
+"""Errors of a server that is away, refuses, or is no server."""
+
+
+class FilePassword(CredentialProvider):
+    """User and password, read from the file for each connection."""
+
+    def __init__(self, username: str, file: str) -> None:
+        self._username, self._file = username, file
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Return the password, after the user if there is one.
+
+        Raises:
+            ReplicaError: the file cannot be read.
+        """
+        try:
+            with Path(self._file).open("rb") as file:
+                password = file.read(MAX_PASSWORD_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ReplicaError(f"cannot read the password in {self._file!r}: {error}") from None
+        return (self._username, password) if self._username else (password,)
+
+
+class ValkeyServer:
+    """The server whose channels the replicas use.
+
+    Args:
+        config: addresses, TLS and passwords.
+        channel: a channel; in a cluster its hash slot decides on the server.
+    """
+
+    def __init__(self, config: ValkeyConfig, *, channel: str) -> None:
+        self._config, self._channel = config, channel
+        self._known: tuple[HostPort, ...] = ()
+        """Servers of the cluster as last reported, asked when those of the configuration are away."""
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another server can become the one to use."""
+        return not self._config.address
+
+    async def locate(self) -> HostPort:
+        """Return the server to use now.
+
+        Raises:
+            RedisError, OSError, TimeoutError, ReplicaError: nobody tells.
+        """
+        config = self._config
+        if config.address:
+            return HostPort.parse(config.address)
+        if config.cluster:
+            return await self._ask_any(
+                (*map(HostPort.parse, config.cluster), *self._known), self._ask_cluster
+            )
+        return await self._ask_any(tuple(map(HostPort.parse, config.sentinel.addresses)), self._ask_sentinel)
+
+    @asynccontextmanager
+    async def connected(self, place: HostPort) -> AsyncGenerator[Connection]:
+        """Connect to a server of the replicas."""
+        config = self._config
+        async with self._open(place, config.username, config.password_file, config.database) as connection:
+            yield connection
+
+    async def _ask_any(
+        self, places: Sequence[HostPort], ask: Callable[[HostPort], Awaitable[HostPort]]
+    ) -> HostPort:
+        error: Exception = ReplicaError("no server is known")
+        for place in dict.fromkeys(places):
+            try:
+                return await ask(place)
+            except UNREACHED as caught:
+                error = caught
+        raise error
+
+    async def _ask_sentinel(self, place: HostPort) -> HostPort:
+        sentinel = self._config.sentinel
+        async with self._open(place, sentinel.username, sentinel.password_file, 0) as connection:
+            reply = await call(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinel.master)
+        match reply:
+            case [bytes(host), bytes(port)] if port.isdigit():
+                return HostPort.at(host.decode(), int(port))
+            case _:
+                raise ReplicaError(f"the Sentinel at {place} knows no set {sentinel.master!r}")
+
+    async def _ask_cluster(self, place: HostPort) -> HostPort:
+        async with self.connected(place) as connection:
+            reply = await call(connection, "CLUSTER", "SLOTS")
+        slot, found, known = key_slot(self._channel.encode()), None, list[HostPort]()
+        for first, last, *nodes in cast("list[list[Any]]", reply):
+            places = [_node(each, place) for each in nodes]
+            known += places
+            if first <= slot <= last and places:
+                found = places[0]
+        self._known = tuple(dict.fromkeys(known))
+        if found is None:
+            raise ReplicaError(
+                f"no server of the cluster at {place} has hash slot {slot} of {self._channel!r}"
+            )
+        return found
+
+    @asynccontextmanager
+    async def _open(
+        self, place: HostPort, username: str, password_file: str, database: int
+    ) -> AsyncGenerator[Connection]:
+        tls = self._config.tls
+        options: dict[str, Any] = {
+            "host": place.host,
+            "port": place.port,
+            "db": database,
+            "protocol": 2,
+            "socket_timeout": TIMEOUT_S,
+            "socket_connect_timeout": TIMEOUT_S,
+            "socket_keepalive": True,
+            "retry": Retry(NoBackoff(), 0),
+            "health_check_interval": 0,
+        }
+        if password_file:
+            options["credential_provider"] = FilePassword(username, password_file)
+        elif username:
+            options["username"] = username
+        if tls.enabled:
+            connection: Connection = SSLConnection(
+                **options,
+                ssl_ca_certs=tls.ca_file or None,
+                ssl_certfile=tls.cert_file or None,
+                ssl_keyfile=tls.key_file or None,
+                ssl_check_hostname=tls.check_hostname,
+            )
+        else:
+            connection = Connection(**options)
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+            yield connection
+        finally:
+            await connection.disconnect(nowait=True)
+
+
+async def call(connection: Connection, *command: str) -> object:
+    """Send a command and return its reply."""
+    await connection.send_command(*command)
+    return cast("object", await connection.read_response(disable_decoding=True))
+
+
+def _node(node: Sequence[object], asked: HostPort) -> HostPort:
+    """Return the address of a node in a reply of `CLUSTER SLOTS`; without a host it is that of the server that was asked."""
+    match node:
+        case [bytes(host), int(port), *_] if host:
+            return HostPort.at(host.decode(), port)
+        case [_, int(port), *_]:
+            return HostPort.at(asked.host, port)
+        case _:
+            raise ReplicaError(f"the server at {asked} describes a node as {node!r:.100}")

@@ -1,0 +1,160 @@
+"""Publish and subscribe between replicas on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvatlas.app.replicas.valkey import Valkey
+from kvatlas.configs.replicas import ValkeyConfig
+from kvatlas.fleet.replicas.replica import Outgoing
+from support.valkey_process import Server, cluster, free_port, one, sentinel_set
+from support.waiting import until
+
+
+class Node:
+    """A transport and what it received."""
+
+    def __init__(self, name: str, config: dict[str, Any]) -> None:
+        self.name = name
+        self.received: list[bytes] = []
+        converted = msgspec.convert(config, ValkeyConfig)
+        self.transport = Valkey(converted, pool="p", replica=name, on_message=self.received.append)
+
+    def says(self, payload: bytes, to: str | None = None) -> None:
+        self.transport.send(Outgoing(to, payload))
+
+    async def until_received(self, payload: bytes) -> None:
+        await until(lambda: payload in self.received, what=f"{payload!r} among {self.received}")
+
+
+@asynccontextmanager
+async def nodes(*names: str, **config: Any) -> AsyncGenerator[list[Node]]:
+    """Run transports with one configuration."""
+    made = [Node(name, config) for name in names]
+    tasks = [asyncio.create_task(each.transport.run()) for each in made]
+    try:
+        yield made
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def connected(*found: Node) -> None:
+    await until(lambda: all(each.transport.is_connected for each in found), what="connections")
+
+
+async def until_heard(speaker: Node, listener: Node, payload: bytes) -> None:
+    """Say something again and again until it is received, as heartbeats are."""
+
+    def is_heard() -> bool:
+        speaker.says(payload)
+        return payload in listener.received
+
+    await until(is_heard, what=f"{payload!r}")
+
+
+async def test_messages_reach_all_or_the_one_that_is_named(tmp_path: Path) -> None:
+    async with one(tmp_path) as server, nodes("a", "b", "c", address=server.address) as (a, b, c):
+        await connected(a, b, c)
+        a.says(b"all")
+        a.says(b"one", to="c")
+        await b.until_received(b"all")
+        await c.until_received(b"one")
+        assert (b.received, c.received) == ([b"all"], [b"all", b"one"])
+        assert (a.transport.traffic.sent, a.transport.traffic.sent_bytes) == (2, 6)
+        assert await server.call("DBSIZE") == 0
+
+
+async def test_user_has_rights_to_its_channels_alone_and_the_password_may_change(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("first\n")
+    async with one(tmp_path) as server:
+        rights = ("on", "resetchannels", "&kvatlas:*", "-@all", "+ssubscribe", "+spublish", "+ping")
+        await server.call("ACL", "SETUSER", "kvatlas", ">first", *rights)
+        config = {"address": server.address, "username": "kvatlas", "passwordFile": str(password)}
+        async with nodes("a", "b", **config) as (a, b):
+            await connected(a, b)
+            await until_heard(a, b, b"first")
+            await server.call("ACL", "SETUSER", "kvatlas", "resetpass", ">second", *rights)
+            password.write_text("second\n")
+            await server.call("CLIENT", "KILL", "USER", "kvatlas")
+            await until_heard(a, b, b"second")
+
+
+async def test_wrong_password_is_said_and_the_right_one_taken_up(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("wrong")
+    right = "right"
+    async with (
+        one(tmp_path, password=right) as server,
+        nodes("a", address=server.address, passwordFile=str(password)) as (a,),
+    ):
+        await until(lambda: "invalid username-password" in a.transport.traffic.problem, what="the problem")
+        a.says(b"lost")
+        assert a.transport.traffic.dropped["not_connected"] == 1
+        password.write_text(right)
+        await connected(a)
+        assert a.transport.traffic.problem == ""
+
+
+async def test_no_server_is_said(tmp_path: Path) -> None:
+    async with nodes("a", address=f"127.0.0.1:{free_port()}") as (a,):
+        await until(lambda: "the server cannot be used" in a.transport.traffic.problem, what="the problem")
+
+
+async def test_server_that_is_gone_and_comes_back_empty_is_used_again(tmp_path: Path) -> None:
+    async with one(tmp_path) as server, nodes("a", "b", address=server.address) as (a, b):
+        await connected(a, b)
+        await server.kill()
+        await until(lambda: bool(a.transport.traffic.problem), what="the problem")
+        await server.start()
+        await until_heard(a, b, b"again")
+        assert b.transport.traffic.connections == 2
+
+
+async def test_frozen_server_is_noticed_and_what_waits_is_bounded(tmp_path: Path) -> None:
+    async with one(tmp_path) as server, nodes("a", "b", address=server.address) as (a, b):
+        await connected(a, b)
+        server.freeze()
+        for number in range(500):
+            a.says(number.to_bytes(2, "big") * 50_000)
+        await until(lambda: "does not reply" in a.transport.traffic.problem, what="the problem")
+        assert a.transport.traffic.dropped["queue_full"] > 0
+        server.thaw()
+        await until_heard(a, b, b"again")
+
+
+@pytest.mark.slow
+async def test_sentinels_name_the_next_primary(tmp_path: Path) -> None:
+    async with sentinel_set(tmp_path) as (servers, sentinels):
+        config = {"sentinel": {"master": "kv", "addresses": [each.address for each in sentinels]}}
+        async with nodes("a", "b", **config) as (a, b):
+            await connected(a, b)
+            await until_heard(a, b, b"before")
+            await servers[0].kill()
+            await until_heard(a, b, b"after")
+            assert "primary" not in a.transport.traffic.problem
+
+
+@pytest.mark.slow
+async def test_cluster_carries_a_pool_on_one_shard_and_fails_over(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as servers, nodes("a", "b", cluster=[servers[5].address]) as (a, b):
+        await connected(a, b)
+        await until_heard(a, b, b"before")
+        used = await shard_of_channels(servers)
+        assert len(used) == 1
+        await used[0].kill()
+        await until_heard(a, b, b"after")
+
+
+async def shard_of_channels(servers: list[Server]) -> list[Server]:
+    """Return the servers that have subscribers."""
+    return [each for each in servers if await each.call("PUBSUB", "SHARDCHANNELS")]

@@ -1,0 +1,314 @@
+"""Three replicas behind a real Envoy, in front of simulated servers, while one of them or their server is hurt.
+
+The rate is small for the machine that runs all of it; KVATLAS_REPLICA_RATE sets another, in requests per second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
+from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
+from kvatlas.sim.fleet import Fleet
+from kvatlas.sim.model_text import TokenizerText
+from kvatlas.sim.server import ServerConfig
+from support.envoy_gateway import ANY_PORT, pickers_in_use
+from support.replica_sections import mesh, on_cluster, on_server
+from support.serve import ANY_PORTS, Served, serving
+from support.valkey_process import Server, cluster, one
+from support.waiting import until
+
+pytestmark = pytest.mark.slow
+RATE = float(os.environ.get("KVATLAS_REPLICA_RATE", "40"))
+NAMES = ("one", "two", "three")
+N_SERVERS, N_CHATS, SHARED_TOKENS, TAIL_TOKENS = 4, 40, 256, 16
+PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "6"))
+Hurt = Callable[["Pool"], Awaitable[None]]
+
+
+@dataclass
+class Tally:
+    """Responses of one phase."""
+
+    statuses: list[int] = field(default_factory=list[int])
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def failed(self) -> int:
+        return sum(status != 200 for status in self.statuses)
+
+    @property
+    def hit_rate(self) -> float:
+        return self.cached_tokens / self.prompt_tokens
+
+
+class Pool:
+    """Replicas, and what stands around them."""
+
+    def __init__(self, folder: Path, sections: dict[str, dict[str, Any]], fleet: Fleet) -> None:
+        self.folder, self.sections, self.fleet = folder, sections, fleet
+        self.replicas: dict[str, Served] = {}
+        self.gone: set[str] = set()
+        self.envoy: EnvoyProcess | None = None
+        self.client: aiohttp.ClientSession | None = None
+        self._stack = AsyncExitStack()
+        self._ends: dict[str, AsyncExitStack] = {}
+        self._rng = random.Random(1)
+
+    async def start(self, name: str, ext_proc_port: int = 0, *, killed: bool = False) -> Served:
+        """Start a replica; one that will be killed says so."""
+        own = self.folder / name
+        own.mkdir(exist_ok=True)
+        static = [
+            {
+                "name": each.config.name,
+                "address": each.address,
+                "events": each.events_address,
+                "replay": each.replay_address,
+                "metrics": f"http://{each.address}/metrics",
+            }
+            for each in self.fleet.servers
+        ]
+        config = {
+            "server": ANY_PORTS | {"extProc": f"127.0.0.1:{ext_proc_port}", "drainNotice": "2500ms"},
+            "endpoints": {"static": static},
+            "model": {"names": [MODEL_NAME], "tokenizer": str(self.folder / "model")},
+            "policy": "latency",
+            "replicas": self.sections[name],
+        }
+        stack = self._ends[name] = AsyncExitStack()
+        killed_by = signal.SIGKILL if killed else None
+        served = await stack.enter_async_context(serving(config, own, killed_by=killed_by))
+        self.replicas[name] = served
+        return served
+
+    async def end(self, name: str) -> None:
+        """End a replica."""
+        await self._ends.pop(name).aclose()
+
+    async def close(self) -> None:
+        for name in tuple(self._ends):
+            await self.end(name)
+
+    async def in_use(self, count: int) -> None:
+        assert self.envoy is not None
+        assert self.client is not None
+        await pickers_in_use(self.envoy, self.client, count)
+
+    async def traffic(self, seconds: float) -> Tally:
+        """Send chats at the rate for so long."""
+        tally, began = Tally(), time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(int(seconds * RATE)):
+                await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
+                tasks.create_task(self._ask(tally))
+        return tally
+
+    async def _ask(self, tally: Tally) -> None:
+        chat = self._rng.randrange(N_CHATS)
+        shared = [chat * 7 % 250 + 1, *(n * (chat + 3) % 250 + 1 for n in range(SHARED_TOKENS - 1))]
+        prompt = [*shared, *(self._rng.randrange(1, 250) for _ in range(TAIL_TOKENS))]
+        body = {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 4}
+        assert self.client is not None
+        try:
+            async with self.client.post("/v1/completions", json=body) as answer:
+                tally.statuses.append(answer.status)
+                found = await answer.json() if answer.status == 200 else {}
+        except aiohttp.ClientError:
+            tally.statuses.append(0)
+            return
+        if usage := found.get("usage"):
+            tally.prompt_tokens += usage["prompt_tokens"]
+            tally.cached_tokens += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+    async def until_whole(self, n_live: int) -> None:
+        """Wait until each replica that runs hears `n_live` others and nothing is in flight for any."""
+        for name, served in self.replicas.items():
+            if name not in self.gone:
+                await until(partial(_is_whole, served, n_live), what=f"{name} with {n_live} live siblings")
+
+
+async def _is_whole(served: Served, n_live: int) -> bool:
+    metrics = (await served.metrics()).splitlines()
+    lines = (f'kvatlas_replica_siblings{{state="live"}} {n_live}.0', "kvatlas_replica_in_flight_requests 0.0")
+    return all(line in metrics for line in lines)
+
+
+@asynccontextmanager
+async def pool(
+    folder: Path, sections: dict[str, dict[str, Any]], *, mortal: str = ""
+) -> AsyncGenerator[Pool]:
+    """Run three replicas behind Envoy, of which one may be killed."""
+    write_demo_model(folder / "model")
+    servers = [
+        ServerConfig(name=f"s{n}", model=MODEL_NAME, gpu_blocks=400, time_scale=0.2) for n in range(N_SERVERS)
+    ]
+    async with AsyncExitStack() as stack:
+        fleet = await stack.enter_async_context(Fleet(servers, TokenizerText(folder / "model")))
+        made = Pool(folder, sections, fleet)
+        stack.push_async_callback(made.close)
+        for name in sections:
+            await made.start(name, killed=name == mortal)
+        ports = [served.ports["extProc"] for served in made.replicas.values()]
+        addresses = [each.address.rpartition(":") for each in fleet.servers]
+        config = gateway_config(
+            "buffered",
+            gateway=ANY_PORT,
+            admin=ANY_PORT,
+            picker=("127.0.0.1", ports[0]),
+            servers=[(host, int(port)) for host, _, port in addresses],
+        )
+        kvatlas = next(each for each in config["static_resources"]["clusters"] if each["name"] == "kvatlas")
+        kvatlas["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
+            {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
+            for port in ports
+        ]
+        made.envoy = await stack.enter_async_context(EnvoyProcess(config, binary=find_envoy()))
+        connector = aiohttp.TCPConnector(limit=0)
+        made.client = await stack.enter_async_context(
+            aiohttp.ClientSession(made.envoy.gateway_url, connector=connector)
+        )
+        await made.in_use(len(sections))
+        await made.until_whole(len(sections) - 1)
+        yield made
+
+
+@asynccontextmanager
+async def sections_of(
+    transport: str, folder: Path
+) -> AsyncGenerator[tuple[dict[str, dict[str, Any]], list[Server]]]:
+    """Yield the sections `replicas` of three replicas, and the servers between them."""
+    if transport == "mesh":
+        yield mesh(folder, *NAMES), []
+    elif transport == "server":
+        async with one(folder) as server:
+            yield on_server(server.address, *NAMES), [server]
+    else:
+        async with cluster(folder) as servers:
+            yield on_cluster([each.address for each in servers], *NAMES), servers
+
+
+all_transports = pytest.mark.parametrize("transport", ["mesh", "server", "cluster"])
+
+
+@all_transports
+async def test_killed_replica_fails_no_request_and_leaves_no_booking(transport: str, tmp_path: Path) -> None:
+    async with (
+        sections_of(transport, tmp_path) as (sections, _),
+        pool(tmp_path, sections, mortal="two") as at,
+    ):
+        await at.traffic(PHASE_S)
+        before = await at.traffic(PHASE_S)
+        hurt = asyncio.create_task(at.traffic(PHASE_S))
+        await asyncio.sleep(PHASE_S / 3)
+        at.replicas["two"].process.send_signal(signal.SIGKILL)
+        at.gone.add("two")
+        during = await hurt
+        after = await at.traffic(PHASE_S)
+        _say(transport, "kill -9", before, during, after)
+        assert (before.failed, during.failed, after.failed) == (0, 0, 0)
+        assert_as_good(after, before)
+        await at.until_whole(1)
+
+
+@all_transports
+async def test_frozen_replica_fails_no_request_and_comes_back_whole(transport: str, tmp_path: Path) -> None:
+    async with sections_of(transport, tmp_path) as (sections, _), pool(tmp_path, sections) as at:
+        await at.traffic(PHASE_S)
+        before = await at.traffic(PHASE_S)
+        hurt = asyncio.create_task(at.traffic(PHASE_S))
+        await asyncio.sleep(PHASE_S / 3)
+        at.replicas["two"].process.send_signal(signal.SIGSTOP)
+        try:
+            during = await hurt
+        finally:
+            at.replicas["two"].process.send_signal(signal.SIGCONT)
+        await at.in_use(3)
+        after = await at.traffic(PHASE_S)
+        _say(transport, "freeze", before, during, after)
+        assert (before.failed, during.failed, after.failed) == (0, 0, 0)
+        assert_as_good(after, before)
+        await at.until_whole(2)
+
+
+@all_transports
+async def test_rolling_update_of_all_fails_no_request(transport: str, tmp_path: Path) -> None:
+    async with sections_of(transport, tmp_path) as (sections, _), pool(tmp_path, sections) as at:
+        await at.traffic(PHASE_S)
+        before = await at.traffic(PHASE_S)
+        is_over = asyncio.Event()
+
+        async def go_on() -> Tally:
+            whole = Tally()
+            while not is_over.is_set():
+                each = await at.traffic(1.0)
+                whole.statuses += each.statuses
+                whole.prompt_tokens += each.prompt_tokens
+                whole.cached_tokens += each.cached_tokens
+            return whole
+
+        going = asyncio.create_task(go_on())
+        for name in NAMES:
+            port = at.replicas[name].ports["extProc"]
+            await at.end(name)
+            await at.start(name, port)
+            await at.in_use(3)
+        is_over.set()
+        during = await going
+        after = await at.traffic(PHASE_S)
+        _say(transport, "rolling update", before, during, after)
+        assert (before.failed, during.failed, after.failed) == (0, 0, 0)
+        assert_as_good(after, before)
+        await at.until_whole(2)
+
+
+@pytest.mark.parametrize("transport", ["server", "cluster"])
+async def test_server_that_is_gone_and_comes_back_empty_fails_no_request(
+    transport: str, tmp_path: Path
+) -> None:
+    gone_s = float(os.environ.get("KVATLAS_REPLICA_GONE_S", "5"))
+    async with sections_of(transport, tmp_path) as (sections, servers), pool(tmp_path, sections) as at:
+        await at.traffic(PHASE_S)
+        before = await at.traffic(PHASE_S)
+        used = [each for each in servers if await each.call("PUBSUB", "SHARDCHANNELS")]
+        hurt = asyncio.create_task(at.traffic(gone_s))
+        await used[0].kill()
+        during = await hurt
+        if transport == "server":
+            await used[0].start()
+        after = await at.traffic(PHASE_S)
+        _say(transport, "server killed", before, during, after)
+        assert (before.failed, during.failed, after.failed) == (0, 0, 0)
+        assert_as_good(after, before)
+        await at.until_whole(2)
+
+
+def assert_as_good(after: Tally, before: Tally) -> None:
+    """Assert that the hit rate is within one point of before, beyond what chance makes of so few requests."""
+    rate, n = before.hit_rate, min(len(before.statuses), len(after.statuses))
+    chance = 3 * math.sqrt(2 * rate * (1 - rate) / n)
+    assert after.hit_rate >= rate - max(0.01, chance)
+
+
+def _say(transport: str, hurt: str, *phases: Tally) -> None:
+    """Print one line of the table in docs/replicas.md; `pytest -s` shows it."""
+    shown = " | ".join(
+        f"{len(each.statuses)} requests, {each.failed} failed, hit rate {100 * each.hit_rate:.2f} %"
+        for each in phases
+    )
+    print(f"\n| {transport} | {hurt} | {shown} |")  # noqa: T201
