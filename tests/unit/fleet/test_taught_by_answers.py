@@ -61,9 +61,9 @@ async def played(case: Path, *, metrics: str = "", chunk: int | str = "auto") ->
             found = decision.best.prefix
             if (found.usable_tokens if found else 0) != request.cached_tokens:
                 wrong.append(request.i)
-            while played < len(frames) and frames[played].received_at <= request.t1:
-                engine.publish(decode_batch(frames[played].parts[2]))
-                played += 1
+            while n_played < len(frames) and frames[n_played].received_at <= request.t1:
+                engine.publish(decode_batch(frames[n_played].parts[2]))
+                n_played += 1
             engine.audit(decision, cached_tokens=request.cached_tokens)
         return wrong, engine.endpoint.chunks.shown
 
