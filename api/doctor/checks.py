@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from . import cluster, events, load, models, requests, setup
+from . import cluster, events, load, models, replicas, requests, setup
 from .check import Check
 
 CHECKS: tuple[Check, ...] = (
     *setup.CHECKS,
     *models.CHECKS,
     *cluster.CHECKS,
+    *replicas.CHECKS,
     *events.CHECKS,
     *load.CHECKS,
     *requests.CHECKS,

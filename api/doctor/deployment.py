@@ -12,6 +12,7 @@ from ...configs.schema import KVAtlasConfig
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.kubernetes.cluster import Cluster
+from ...fleet.replicas.view import ReplicasView
 
 Labels = Mapping[str, str]
 
@@ -54,6 +55,7 @@ class Deployment:
         wall: wall-clock seconds.
         cluster: discovery and election of the running process; None for a file alone.
         refused: file -> reason why its present content is not in force.
+        replicas: of the running process; None if it decides alone, or for a file.
     """
 
     config: KVAtlasConfig
@@ -63,6 +65,7 @@ class Deployment:
     wall: float = 0.0
     cluster: Cluster | None = None
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    replicas: ReplicasView | None = None
 
     @property
     def endpoints(self) -> Iterator[tuple[Fleet, Endpoint]]:

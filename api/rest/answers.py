@@ -55,8 +55,12 @@ class Answers(Protocol):
         """Return expected and reused tokens by endpoint."""
         ...
 
-    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+    async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
         """Change weights.
+
+        Args:
+            changed: name -> weight.
+            force: put it in force here although a replica refuses it or is silent; it follows when it can.
 
         Raises:
             ConfigError: a name or value is impossible; nothing has changed.
@@ -64,7 +68,7 @@ class Answers(Protocol):
         """
         ...
 
-    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+    async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:
         """Change the policy.
 
         Raises:
@@ -72,7 +76,7 @@ class Answers(Protocol):
         """
         ...
 
-    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+    async def set_shadow(self, policy: PolicyName | None, *, force: bool = False) -> ChangedOut:
         """Change the policy that decides without effect; None for none."""
         ...
 
@@ -114,15 +118,15 @@ class OwnAnswers:
         books = ((endpoint.name, self._fleet.audit.of(endpoint.name)) for endpoint in self._fleet)
         return AuditOut(endpoints=[_audited(name, each, now) for name, each in books if each is not None])
 
-    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+    async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:  # noqa: ARG002 - there are no replicas
         """See `Answers.set_weights`."""
         return await changed_weights(self._live, changed)
 
-    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+    async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_policy`."""
         return _changed(self._live, await self._live.set_policy(policy))
 
-    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+    async def set_shadow(self, policy: PolicyName | None, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_shadow`."""
         return _changed(self._live, await self._live.set_shadow(policy))
 

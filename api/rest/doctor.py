@@ -9,15 +9,17 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from ...fleet.fleet import Fleet
-from ...fleet.kubernetes.cluster import Cluster
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
 from ..doctor.deployment import Counts, Deployment
 from .doctor_models import CheckOut, DoctorOut
+from .process import ProcessState
 
 
-def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, cluster: Cluster) -> APIRouter:
+def doctor_routes(
+    fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, state: ProcessState
+) -> APIRouter:
     """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -31,7 +33,8 @@ def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, c
             now=time.monotonic(),
             wall=time.time(),
             refused=live.refusals,
-            cluster=cluster,
+            cluster=state.cluster,
+            replicas=state.replicas,
         )
         return diagnosis(examine(CHECKS, deployment))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
+from fastapi import Query
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -343,6 +344,23 @@ class ConfigOut(Own):
     config: Any = Field(description="as a file writes it, with what endpoints.file lists")
 
 
+Force = Annotated[
+    bool,
+    Query(
+        description="with several replicas: put it in force here although one refuses it or is silent; it follows when it can"
+    ),
+]
+"""Parameter of calls that change the configuration."""
+
+
+class ReplicaGenerationOut(Own):
+    """The configuration of one replica."""
+
+    name: str
+    generation: int = Field(description="of the configuration in force there")
+    problem: str | None = Field(default=None, description="why the change is not in force there yet")
+
+
 class ChangedOut(Own):
     """Answer of a change of the configuration in force."""
 
@@ -350,6 +368,9 @@ class ChangedOut(Own):
     changes: list[str] = Field(description="`weights.queue: 2 -> 3`; empty when nothing differs")
     missing_workers: list[int] = Field(
         default=[], description="with several workers: those that have not told yet that they decide by it"
+    )
+    replicas: list[ReplicaGenerationOut] = Field(
+        default=[], description="with several replicas: what is in force on each, this one first"
     )
 
 
