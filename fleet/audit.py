@@ -7,7 +7,7 @@ the fastest tier, then the slower ones. Tokens beyond the expectation are counte
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from ..indexer.learned_bound import TierReuse
 from ..indexer.match import PrefixMatch
 from ..indexer.tiers import TierSource
 from ..scorers.core.decision import Decision
+from ..scorers.core.shared import Contribution, SharedSums
 
 BEYOND = "beyond"
 """Key in place of a tier for reused tokens that were not expected."""
@@ -205,6 +206,8 @@ class EndpointAudit:
     _weighted_expected: float = field(default=0.0, init=False)
     _weighted_reused: float = field(default=0.0, init=False)
     _last_at: float = field(default=0.0, init=False)
+    _theirs: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), init=False)
+    """Weighted expected and reused tokens of other processes, and the monotonic seconds of their last request."""
 
     def add(self, audited: Audited, *, now: float) -> None:
         """Add an audited request; `now` in monotonic seconds."""
@@ -223,8 +226,8 @@ class EndpointAudit:
     @property
     def is_doubted(self) -> bool:
         """Whether less than `TOLERANCE` of enough expected tokens was reused."""
-        expected = self._weighted_expected
-        return expected >= ENOUGH_TOKENS and self._weighted_reused / expected < TOLERANCE
+        expected, reused, _ = self._total
+        return expected >= ENOUGH_TOKENS and reused / expected < TOLERANCE
 
     def credit(self, now: float) -> float:
         """Return the factor for the endpoint's prefix scores, 0 to 1: the reused part of the expected tokens.
@@ -233,8 +236,26 @@ class EndpointAudit:
         """
         if not self.is_doubted:
             return 1.0
-        part = self._weighted_reused / self._weighted_expected
-        return 1.0 - (1.0 - part) * math.exp(-max(0.0, now - self._last_at) / FORGIVEN_S)
+        expected, reused, last_at = self._total
+        return 1.0 - (1.0 - reused / expected) * math.exp(-max(0.0, now - last_at) / FORGIVEN_S)
+
+    def evidence(self, now: float) -> tuple[float, float, float]:
+        """Return this process's weighted expected and reused tokens, and the age of the last request in seconds."""
+        return self._weighted_expected, self._weighted_reused, now - self._last_at
+
+    def add_up(self, others: Sequence[Contribution]) -> None:
+        """Judge by the evidence of other processes too, in place of what was given before."""
+        known = [(each.at, each.numbers) for each in others if len(each.numbers) == 3]
+        self._theirs = (
+            sum(numbers[0] for _, numbers in known),
+            sum(numbers[1] for _, numbers in known),
+            max((at - numbers[2] for at, numbers in known), default=0.0),
+        )
+
+    @property
+    def _total(self) -> tuple[float, float, float]:
+        expected, reused, last_at = self._theirs
+        return self._weighted_expected + expected, self._weighted_reused + reused, max(self._last_at, last_at)
 
 
 class Audit:
@@ -243,15 +264,20 @@ class Audit:
     def __init__(self) -> None:
         self._endpoints: dict[str, EndpointAudit] = {}
         self._doubted: dict[str, EndpointAudit] = {}
+        self._elsewhere: dict[str, EndpointAudit] = {}
+        """Endpoints of which other processes have evidence; none of this process if they are not in `_endpoints` too."""
+        self.shared = SharedSums(self._evidence, self._add_up, lambda: tuple(self._endpoints))
+        """Evidence of each endpoint."""
 
     def add(self, audited: Audited, *, now: float) -> None:
         """Add an audited request; `now` in monotonic seconds."""
-        sums = self._endpoints.setdefault(audited.endpoint, EndpointAudit())
+        name = audited.endpoint
+        sums = self._endpoints.get(name)
+        if sums is None:
+            sums = self._endpoints[name] = self._elsewhere.get(name) or EndpointAudit()
         sums.add(audited, now=now)
-        if sums.is_doubted:
-            self._doubted[audited.endpoint] = sums
-        else:
-            self._doubted.pop(audited.endpoint, None)
+        self._judge(name, sums)
+        self.shared.note(name)
 
     def of(self, endpoint: str) -> EndpointAudit | None:
         """Return the sums of an endpoint, None before its first audited request."""
@@ -266,4 +292,25 @@ class Audit:
     def forget(self, endpoint: str) -> None:
         """Forget a removed endpoint."""
         self._endpoints.pop(endpoint, None)
+        self._elsewhere.pop(endpoint, None)
         self._doubted.pop(endpoint, None)
+        self.shared.note(endpoint)
+
+    def _judge(self, endpoint: str, sums: EndpointAudit) -> None:
+        if sums.is_doubted:
+            self._doubted[endpoint] = sums
+        else:
+            self._doubted.pop(endpoint, None)
+
+    def _evidence(self, endpoint: str, now: float) -> tuple[float, float, float] | None:
+        sums = self._endpoints.get(endpoint)
+        return sums.evidence(now) if sums is not None else None
+
+    def _add_up(self, endpoint: str, others: Sequence[Contribution]) -> None:
+        sums = self._endpoints.get(endpoint) or self._elsewhere.get(endpoint) or EndpointAudit()
+        sums.add_up(others)
+        if others:
+            self._elsewhere[endpoint] = sums
+        else:
+            self._elsewhere.pop(endpoint, None)
+        self._judge(endpoint, sums)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
 from ..indexer.atlas import Atlas
 from ..indexer.ledger import RankLedger
+from ..indexer.match import PrefixMatch
 from ..indexer.match_columns import MatchColumns
 from ..indexer.predicted import PredictedPrefixes, Prediction
 from ..indexer.prefix import Prefix
@@ -19,6 +22,24 @@ from .families import counter, gauge
 MAX_WAIT_S = 60.0
 """Longest wait in an engine's queue for which a prompt counts as predicted; few responses begin later. Without it a
 conversation whose last prompt still waits looks homeless, and is computed on one more endpoint just when all are busy."""
+
+
+class PredictionListener(Protocol):
+    """Takes what becomes of this process's own predictions, for its siblings."""
+
+    def routed(
+        self, endpoint: str, prefix: Prefix, match: PrefixMatch, prediction: Prediction | None
+    ) -> None:
+        """Handle a prompt that was sent to an endpoint, and its prediction; None if nothing is predicted."""
+        ...
+
+    def begun(self, prediction: Prediction) -> None:
+        """Handle the begin of a response; a prediction of somebody else is ignored."""
+        ...
+
+    def withdrawn(self, prediction: Prediction) -> None:
+        """Handle a prediction that was withdrawn; one of somebody else is ignored."""
+        ...
 
 
 class Predictions:
@@ -32,6 +53,8 @@ class Predictions:
     def __init__(self, atlas: Atlas, *, ttl_s: float | None) -> None:
         self._atlas, self.ttl_s = atlas, ttl_s
         self._predicted = PredictedPrefixes()
+        self.listener: PredictionListener | None = None
+        """None if no process shares what is predicted."""
 
     def matches(self, prefix: Prefix | None, directory: Directory, *, now: float) -> MatchColumns | None:
         """Return what each endpoint holds of the prompt, predictions included.
@@ -66,23 +89,57 @@ class Predictions:
             rank learns from routing, which records the same without expiry.
         """
         match = picked.prefix
-        if self.ttl_s is None or prefix is None or match is None:
+        if prefix is None or match is None:
+            return None
+        prediction = self._predict(picked.name, prefix, match, now=now)
+        if self.listener is not None:
+            self.listener.routed(picked.name, prefix, match, prediction)
+        return prediction
+
+    def _predict(self, endpoint: str, prefix: Prefix, match: PrefixMatch, *, now: float) -> Prediction | None:
+        if self.ttl_s is None:
             return None
         n_held = match.held.tier_blocks[0] - match.predicted_blocks
-        ledger = self._atlas.ledger(picked.name, match.rank)
+        ledger = self._atlas.ledger(endpoint, match.rank)
         if n_held >= match.n_blocks or ledger.learns_from_routing:
             return None
         size, lookahead = match.block_size, ledger.lookahead
-        keys = prefix.keys(size, lookahead)
         return self._predicted.add(
-            picked.name,
-            keys,
+            endpoint,
+            prefix.keys(size, lookahead),
             block_size=size,
             now=now,
             ttl_s=self.ttl_s,
             lookahead=lookahead,
             wait_s=MAX_WAIT_S,
         )
+
+    def foreign(
+        self,
+        endpoint: str,
+        keys: array[int],
+        *,
+        block_size: int,
+        lookahead: int,
+        now: float,
+        ttl_s: float,
+        wait_s: float,
+    ) -> Prediction | None:
+        """Predict what an endpoint will hold of a prompt that another process sent there; None if predictions are off.
+
+        The arguments are those of `PredictedPrefixes.add`.
+        """
+        if self.ttl_s is None:
+            return None
+        return self._predicted.add(
+            endpoint, keys, block_size=block_size, now=now, ttl_s=ttl_s, lookahead=lookahead, wait_s=wait_s
+        )
+
+    def begun(self, prediction: Prediction) -> None:
+        """Note that the response began: the blocks are computed, so their events must come within the lifetime."""
+        prediction.begun()
+        if self.listener is not None:
+            self.listener.begun(prediction)
 
     def confirm(self, endpoint: str, ledger: RankLedger) -> None:
         """End the predictions that a rank's events have made true; call it after a batch was applied."""
@@ -98,6 +155,8 @@ class Predictions:
     def withdraw(self, prediction: Prediction) -> None:
         """Drop a prediction, because the endpoint did not compute the prompt."""
         self._predicted.withdraw(prediction)
+        if self.listener is not None:
+            self.listener.withdrawn(prediction)
 
     def forget(self, endpoint: str) -> None:
         """Drop the predictions of an endpoint that was removed or restarted."""

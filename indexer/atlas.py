@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -160,6 +160,17 @@ class Atlas:
                 size := ledger.block_size
             ) is not None:
                 ledger.routed(prefix.keys(size, ledger.lookahead))
+
+    def ledgers_of(self, endpoint: str) -> Iterable[RankLedger]:
+        """Return the ledgers of all ranks of an endpoint, none if it is not registered."""
+        return self._endpoints.get(endpoint, {}).values()
+
+    def learners(self) -> Iterator[tuple[str, RankLedger]]:
+        """Yield endpoint and ledger of each rank whose fastest tier is known from routing alone."""
+        for endpoint, ledgers in self._endpoints.items():
+            for ledger in ledgers.values():
+                if ledger.learns_from_routing:
+                    yield endpoint, ledger
 
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
         """Return the ledgers of all ranks of the endpoint."""

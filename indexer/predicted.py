@@ -97,6 +97,14 @@ class Prediction:
         """Note that the response began: the blocks are computed, so their events must come within the lifetime."""
         self.waits_until = -math.inf
 
+    def keys(self) -> array[int]:
+        """Return the keys of its path; none once it was dropped. Cost: O(blocks)."""
+        keys, node = array("Q"), self.node
+        while node is not None:
+            keys = node.keys + keys
+            node = node.parent
+        return keys
+
 
 @dataclass(slots=True)
 class PredictionCounters:

@@ -144,6 +144,18 @@ class RankState:
         """Whether the fastest tier is known from routing alone."""
         return self.sources.of(FASTEST) is TierSource.ROUTING
 
+    @property
+    def follows_routing(self) -> bool:
+        """Whether the blocks of some tier are known from what is routed here, or leave it in an order that routing renews."""
+        inferring = (TierSource.ROUTING, TierSource.INFERRED)
+        return any(self.sources.of(TierId(tier)) in inferring for tier in range(len(self._tiers.names)))
+
+    def learned_keys(self) -> array[int]:
+        """Return the blocks of the fastest tier if they are known from routing alone, least recently used first, else none."""
+        if self._blocks.holders is None or not self.learns_from_routing:
+            return array("Q")
+        return array("Q", self._blocks.holders.keys(FASTEST))
+
     def routed(self, keys: array[int]) -> None:
         """Renew, or learn from routing, the blocks of a prompt that was sent here."""
         if self._blocks.holders is None:

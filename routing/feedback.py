@@ -32,7 +32,7 @@ class Feedback:
             part.booking.ended()
         for prediction in (route.prediction, *(part.prediction for part in route.parts)):
             if prediction is not None:
-                prediction.begun()
+                self._picker.fleet.predictions.begun(prediction)
         if response.is_first_token and response.served in (None, route.addresses[0]):
             ttft_s = time.monotonic() - route.booking.at
             picker = self._picker

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from ..fleet.fleet import Fleet
+from ..fleet.replicas.knowledge import Knowledge
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, Origin
@@ -27,6 +28,7 @@ from .policy import Policy
 from .prefixes import covering_keys, prefix_of_prompt
 from .records import Records
 from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NOT_CACHED, unpicked
+from .request_draws import RequestDraws
 from .request_views import completed_view, request_view
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
@@ -60,12 +62,14 @@ class PickerOptions:
         rules: models that replace others if no header says so; None if there are none.
         endpoint_labels: labels that an endpoint must have, by model name; None if every endpoint serves every model.
         models: the models that endpoints list; None if nobody collects the lists.
+        knowledge: what is shared with other replicas; None if there are none. With it ties are broken by the request's id.
     """
 
     n_fallbacks: int = 0
     rules: ModelRules | None = None
     endpoint_labels: EndpointLabels | None = None
     models: ModelCatalog | None = None
+    knowledge: Knowledge | None = None
 
 
 class Picker(Router):
@@ -100,17 +104,20 @@ class Picker(Router):
         fleet.forgotten.append(records.metrics.forget)
         fleet.known_loads.max_age_s = self._max_load_age_s
         self._rng, self.reader = rng, reader or Reader()
-        self._models = options.models
+        self._models, self._knowledge = options.models, options.knowledge
         self._bodies = BodyReader(
             self.reader, rules=options.rules, needs_model=options.endpoint_labels is not None
         )
         self._decider = Decider(fleet, rng, options.endpoint_labels)
         self._dispatcher = Dispatcher(fleet, records, rng, options.n_fallbacks)
         self._bursts = Bursts(fleet)
+        self.use(policy)
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from the next decision on."""
         self.policy = policy
+        if self._knowledge is not None:
+            self._knowledge.use(policy.profile.shared)
 
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
@@ -200,7 +207,8 @@ class Picker(Router):
             has_body=request.has_body,
         )
         view = completed_view(view, policy, read.parsed, burst)
-        draws = records.draws(self._rng)
+        rng = self._rng if self._knowledge is None else RequestDraws(origin.request_id)
+        draws = records.draws(rng)
         decide = partial(
             self._decider.decide,
             policy,
@@ -209,7 +217,7 @@ class Picker(Router):
             prompt=prompt,
             overload=read.overload,
             origin=origin,
-            rng=draws,
+            rng=draws or rng,
         )
         subset = self._subset(policy, request.subset, view.model)
         decision = decide(subset=subset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .core.model import RequestView
 from .core.params import PluginParams
 from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
+from .core.shared import SharedUses
 from .producers import Size
 
 
@@ -45,6 +47,11 @@ class NoHitLruScorer:
         self._size = size
         self._used: dict[str, None] = {}
         """Endpoints that received a cold request, least recently used first."""
+        self._shared = SharedUses(self._used_elsewhere, dict)
+
+    def shared_uses(self) -> Mapping[str, SharedUses]:
+        """See `SharesUses`: endpoints that received a cold request; the order alone counts."""
+        return {"cold": self._shared}
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is its rank from 0, None if the request is not cold."""
@@ -63,6 +70,13 @@ class NoHitLruScorer:
         if not _is_cold(decision.kept):
             return
         name = decision.picked[0]
+        self._use(name)
+        self._shared.note(name, "")
+
+    def _used_elsewhere(self, name: str, _value: str, _used_at: float, _now: float) -> None:
+        self._use(name)
+
+    def _use(self, name: str) -> None:
         self._used.pop(name, None)
         self._used[name] = None
         if len(self._used) > self._size:

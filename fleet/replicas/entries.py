@@ -20,12 +20,12 @@ class Entries(Generic[V]):
 
     Args:
         value: type of the values, which `msgspec` decodes and checks: whatever it accepts is taken.
-        on_entry: called with key, value before and value after for each change of a sibling's entry; None is no entry.
+        on_entry: called with owner, key, value before and value after for each change of a sibling's entry; None is no entry.
         max_entries: most entries of one owner.
     """
 
     def __init__(
-        self, value: type[V], on_entry: Callable[[str, V | None, V | None], None], *, max_entries: int
+        self, value: type[V], on_entry: Callable[[str, str, V | None, V | None], None], *, max_entries: int
     ) -> None:
         self._on_entry, self._max_entries = on_entry, max_entries
         self._own: dict[str, V] = {}
@@ -47,6 +47,10 @@ class Entries(Generic[V]):
         if not self._changed:
             self._on_change()
         self._changed.add(key)
+
+    def own(self) -> Mapping[str, V]:
+        """Return the own entries."""
+        return self._own
 
     def owners(self) -> Mapping[str, Mapping[str, V]]:
         """Return the siblings' entries by owner and key."""
@@ -90,7 +94,7 @@ class Entries(Generic[V]):
     def drop(self, owner: str) -> None:
         """See `Channel.drop`."""
         for key, value in self._theirs.pop(owner, {}).items():
-            self._on_entry(key, value, None)
+            self._on_entry(owner, key, value, None)
 
     def _set(self, owner: str, changes: Mapping[str, V | None]) -> None:
         entries = self._theirs.setdefault(owner, {})
@@ -103,7 +107,7 @@ class Entries(Generic[V]):
             elif before is not None:
                 del entries[key]
             if value != before:
-                self._on_entry(key, before, value)
+                self._on_entry(owner, key, before, value)
 
     def _decoded(self, payload: bytes) -> dict[str, V | None]:
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from .channel import MAX_MESSAGE_BYTES
-from .identity import MAX_NAME_BYTES, Identity
+from .identity import MAX_NAME_BYTES, Identity, replica_id
 
 MAGIC = b"KVR"
 
@@ -90,7 +90,7 @@ class Envelope:
     @property
     def sender(self) -> str:
         """Return the id of the sender."""
-        return f"{self.name}/{self.boot:016x}"
+        return replica_id(self.name, self.boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def sender_of(data: bytes) -> str | None:
         return None
     boot, length = struct.unpack_from("<Q", data, 21)[0], data[41]
     try:
-        return f"{data[_HEAD.size : _HEAD.size + length].decode()}/{boot:016x}"
+        return replica_id(data[_HEAD.size : _HEAD.size + length].decode(), boot)
     except UnicodeDecodeError:
         return None
 

@@ -18,7 +18,8 @@ class Identity:
 
     Attributes:
         name: stable name, unique among the siblings, such as the pod's; with worker processes also their number.
-        boot: number of this life, drawn at the start; below 2**64.
+        boot: number of this life, below 2**64 and above those of earlier lives, such as the nanoseconds of the clock at the
+            start. If the clock was set back, siblings take the new life once the old one counts as silent.
         pool: name of the pool of endpoints; replicas of other pools are no siblings.
         keys: what makes block keys equal: the seed, and the version of their computation.
         version: of kvatlas, for people.
@@ -41,7 +42,7 @@ class Identity:
     @property
     def id(self) -> str:
         """Return name and life in one, such as `pod-0/00000000005f3a01`; other lives of the name have other ids."""
-        return f"{self.name}/{self.boot:016x}"
+        return replica_id(self.name, self.boot)
 
     @property
     def pool_print(self) -> int:
@@ -52,6 +53,11 @@ class Identity:
     def keys_print(self) -> int:
         """Return the fingerprint of the block keys, below 2**64."""
         return _fingerprint(self.keys)
+
+
+def replica_id(name: str, boot: int) -> str:
+    """Return the id of one life of a replica."""
+    return f"{name}/{boot:016x}"
 
 
 def _fingerprint(text: str) -> int:

@@ -27,9 +27,6 @@ FORGOTTEN_NS = 600 * 1_000_000_000
 MAX_SIBLINGS = 64
 """Most siblings; the silent ones among them make room for new ones."""
 
-MAX_OLD_LIVES = 256
-"""Ended lives that are remembered, so that their late messages count no more."""
-
 MAX_REFUSED = 16
 """Refused senders that are shown."""
 
@@ -117,10 +114,8 @@ class Replica:
         self._silent_ns, self._codec = silent_ns, Codec(identity)
         self._seqs = dict.fromkeys(self._channels, 0)
         self._siblings: dict[str, SiblingLink] = {}
-        self._lives: dict[str, str] = {}
-        """Name -> id of its newest life, among the siblings."""
-        self._old: dict[str, None] = {}
-        """Ids of ended lives, oldest first."""
+        self._lives: dict[str, SiblingLink] = {}
+        """The siblings by name, of which one life counts."""
         self._refused: dict[str, tuple[Refusal, int]] = {}
         """Refused senders by name, with the time of their last message."""
         self._beat_ns: int | None = None
@@ -201,17 +196,17 @@ class Replica:
                 return None
             text = f"another process has this replica's name, {name!r}; give each replica a name of its own"
             return Refusal(Refused.SAME_NAME, name, text)
-        if sender in self._old:
-            return Refusal(Refused.OLD_LIFE, name, f"{name} has started again since it sent this")
         before = self._lives.get(name)
         if before is not None:
-            self._end(before)
+            if message.boot < before.boot and not before.is_silent:
+                return Refusal(Refused.OLD_LIFE, name, f"{name} has started again since it sent this")
+            self._forget(before)
         elif len(self._siblings) >= MAX_SIBLINGS and not self._make_room():
             return Refusal(
                 Refused.TOO_MANY, name, f"{name} would be more than the {MAX_SIBLINGS} siblings possible"
             )
-        link = SiblingLink(name, sender, self._channels, self._malformed, now_ns=now_ns)
-        self._siblings[sender], self._lives[name] = link, sender
+        link = SiblingLink(name, message.boot, self._channels, self._malformed, now_ns=now_ns)
+        self._siblings[sender] = self._lives[name] = link
         self._refused.pop(name, None)
         return link
 
@@ -330,13 +325,6 @@ class Replica:
         if not link.is_silent:
             self.counters.silenced += 1
             link.silence()
-
-    def _end(self, identifier: str) -> None:
-        """Forget a life, and remember that it is over."""
-        self._forget(self._siblings[identifier])
-        self._old[identifier] = None
-        if len(self._old) > MAX_OLD_LIVES:
-            del self._old[next(iter(self._old))]
 
     def _forget(self, link: SiblingLink) -> None:
         link.silence()

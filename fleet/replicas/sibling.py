@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .channel import Channel, MalformedError
+from .identity import replica_id
 from .inbound import Inbound
 
 ASK_NS = 1_000_000_000
@@ -64,7 +65,7 @@ class SiblingLink:
 
     Args:
         name: its stable name.
-        identifier: its id.
+        boot: number of its life.
         channels: name -> channel.
         on_malformed: called with the channel's name and the error for each payload that a channel refuses.
     """
@@ -72,13 +73,14 @@ class SiblingLink:
     def __init__(
         self,
         name: str,
-        identifier: str,
+        boot: int,
         channels: Mapping[str, Channel],
         on_malformed: Callable[[str, MalformedError], None],
         *,
         now_ns: int,
     ) -> None:
-        self.name, self.id, self.version = name, identifier, ""
+        self.name, self.boot, self.version = name, boot, ""
+        self.id = replica_id(name, boot)
         self._channels, self._on_malformed = channels, on_malformed
         self.inbound: dict[str, Inbound] = {}
         """Order of each channel; empty while the sibling is silent."""

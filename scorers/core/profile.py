@@ -43,6 +43,7 @@ from .max_score import MaxScorePicker
 from .model import RequestView
 from .operations import weigh
 from .ratings import Inputs
+from .shared import Shared
 
 
 class Profile:
@@ -99,6 +100,8 @@ class Profile:
         self._learn_ends = [(name, each) for name, each in plugins if isinstance(each, LearnsFromEnds)]
         self._learn_lengths = [(name, each) for name, each in plugins if isinstance(each, LearnsFromLengths)]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
+        self.shared = Shared.of(plugins)
+        """What plugins share with other processes."""
         self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
         """Whether a plugin reads the media of requests."""
         self.max_load_age_s = min(_max_load_age_s(each) for _, each in (*plugins, *admitters))

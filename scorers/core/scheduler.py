@@ -14,6 +14,7 @@ from .decision import Decision, qualified
 from .faults import PluginFault
 from .model import Candidate, RequestView
 from .profile import Profile
+from .shared import Shared
 
 
 class Scheduler:
@@ -45,6 +46,11 @@ class Scheduler:
         self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
         """Whether a plugin reads the media of requests."""
         deciding = [*profiles.values()] if common is None else [common, *profiles.values()]
+        self.shared = Shared.together(
+            {name: each.shared for name, each in profiles.items()},
+            common.shared if common is not None else None,
+        )
+        """What plugins share with other processes."""
         self.max_load_age_s = min(each.max_load_age_s for each in deciding)
         """Age up to which the load of endpoints with known requests will do, see `AcceptsOldLoad`."""
 

@@ -15,6 +15,8 @@ from ..errors import ParametersError
 from .decision import Decision
 from .model import RequestView
 from .params import BuildContext, HeaderReader, PluginParams
+from .shared import SharedUses
+from .sibling_sessions import SiblingSessions, digest_of
 
 DEFAULT_HEADER = "x-session-token"
 DEFAULT_TTL_S = 300.0
@@ -148,6 +150,12 @@ class RememberedSessions(Sessions):
         self._sources, self._ttl_s = tuple(sources), ttl_s
         self._bound: dict[str, tuple[str, float]] = {}
         """Session id -> endpoint and time of the last request, least recently used first."""
+        self._siblings = SiblingSessions(ttl_s, most=MAX_SESSIONS)
+        self._shared = SharedUses(self._siblings.take, self._uses)
+
+    def shared_uses(self) -> Mapping[str, SharedUses]:
+        """See `SharesUses`: digest of the session's id -> endpoint."""
+        return {"sessions": self._shared}
 
     def __len__(self) -> int:
         """Return the number of sessions remembered."""
@@ -170,6 +178,8 @@ class RememberedSessions(Sessions):
                 name = bound
             self._bound.pop(session_id, None)
             self._bound[session_id] = (name, request.now)
+            if self._shared.on_change is not None:
+                self._shared.note(digest_of(session_id), name)
         while self._bound:
             oldest = next(iter(self._bound))
             if len(self._bound) <= MAX_SESSIONS and request.now - self._bound[oldest][1] <= self._ttl_s:
@@ -178,7 +188,14 @@ class RememberedSessions(Sessions):
 
     def _endpoint_of(self, session_id: str, now: float) -> str | None:
         endpoint, used_at = self._bound.get(session_id, (None, 0.0))
+        theirs = self._siblings.of(session_id) if self._siblings and session_id else None
+        if theirs is not None and (endpoint is None or theirs[1] > used_at):
+            endpoint, used_at = theirs
         return endpoint if now - used_at <= self._ttl_s else None
+
+    def _uses(self) -> dict[str, tuple[str, float]]:
+        own = {digest_of(session_id): bound for session_id, bound in self._bound.items()}
+        return {**self._siblings.uses(), **own}
 
     def _id_of(self, request: RequestView) -> str:
         for read in self._sources:

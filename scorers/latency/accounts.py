@@ -11,17 +11,26 @@ import numpy as np
 from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
-
-WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE = range(10)
-"""Lines of `Accounts.columns`."""
-
-N_LINES = 10
+from ..core.shared import Contribution, SharedSums
+from .lines import (
+    BOOKED,
+    BUSY_AT,
+    BUSY_MS,
+    BUSY_S,
+    LOG_PACE,
+    N_AHEAD,
+    N_LINES,
+    N_PACE,
+    PROMPTS_AHEAD,
+    PROMPTS_HELD,
+    SINCE,
+    TIMES,
+    WORK,
+)
+from .sibling_accounts import SiblingAccounts
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
-
-BUSY_S = 10.0
-"""Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
 
 MAX_ROWS = 16_384
 """Most endpoints that are remembered; removed ones are forgotten beyond that."""
@@ -81,9 +90,14 @@ class Accounts:
     def __init__(self) -> None:
         self._table: FloatArray = np.zeros((N_LINES, FIRST_ROWS))
         self._rows: dict[str, int] = {}
+        self._names: list[str] = []
+        """By row."""
         self._directory: Directory | None = None
         self._places: RowArray = np.empty(0, np.intp)
         self._open: dict[int, OpenRequest] = {}
+        self._siblings = SiblingAccounts()
+        self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
+        """The lines of each endpoint, times as ages."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -93,13 +107,17 @@ class Accounts:
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
-        return self._table.take(places, axis=1)
+        table = self._table.take(places, axis=1)
+        if self._siblings:
+            self._siblings.add_to(table, places)
+        return table
 
     def row(self, name: str) -> int:
         """Return the row of an endpoint, a new one for a new name."""
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = len(self._rows)
+            self._names.append(name)
             if row == self._table.shape[1]:
                 self._table = np.hstack([self._table, np.zeros_like(self._table)])
         return row
@@ -109,13 +127,14 @@ class Accounts:
         column = self._table[:, request.row]
         column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
         column[BUSY_AT] = now
-        if column[N_AHEAD] == 0:
+        if column[N_AHEAD] == 0 and not self._siblings.n_ahead(request.row):
             column[SINCE] = now
         column[N_AHEAD] += 1
         column[WORK] += request.work
         column[BOOKED] += request.tokens
         column[PROMPTS_AHEAD] += request.n_prompt
         self._open[id(request.decision)] = request
+        self._note(request.row)
         if len(self._open) > MAX_OPEN:
             self._drop(self._open.pop(next(iter(self._open))))
 
@@ -131,6 +150,7 @@ class Accounts:
         request.has_begun = True
         self._table[SINCE, request.row] = now
         self._table[PROMPTS_HELD, request.row] += request.n_prompt
+        self._note(request.row)
 
     def ended(self, decision: Decision) -> OpenRequest | None:
         """Forget a request, and return it; None if it is not known."""
@@ -168,6 +188,7 @@ class Accounts:
             column[PROMPTS_HELD] = max(0.0, column[PROMPTS_HELD] - request.n_prompt)
         else:
             self._leave(request)
+        self._note(request.row)
 
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
@@ -184,6 +205,27 @@ class Accounts:
         self._places = np.array([self.row(name) for name in directory.names], np.intp)
         self._directory = directory
 
+    # -- other processes ------------------------------------------------------------------------------------------
+
+    def _note(self, row: int) -> None:
+        if self.shared.on_change is not None:
+            self.shared.note(self._names[row])
+
+    def _own(self, name: str, now: float) -> Sequence[float] | None:
+        row = self._rows.get(name)
+        if row is None:
+            return None
+        numbers: list[float] = self._table[:, row].tolist()
+        if not any(numbers):
+            return None
+        for line in TIMES:
+            numbers[line] = now - numbers[line]
+        return numbers
+
+    def _add_up(self, name: str, siblings: Sequence[Contribution]) -> None:
+        if name in self._rows or len(self._rows) < MAX_ROWS:
+            self._siblings.set(self.row(name), siblings)
+
     def _forget_others(self, names: frozenset[str]) -> None:
         """Close up the rows of endpoints that are not in the fleet and have no request under way."""
         used = {each.row for each in self._open.values()}
@@ -192,5 +234,7 @@ class Accounts:
         table = np.zeros((N_LINES, max(FIRST_ROWS, len(kept))))
         table[:, : len(kept)] = self._table[:, [row for _, row in kept]]
         self._table, self._rows = table, {name: moved[row] for name, row in kept}
+        self._names = [name for name, _ in kept]
+        self._siblings.move(moved)
         for request in self._open.values():
             request.row = moved.get(request.row, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
@@ -11,6 +11,7 @@ from ..core.model import RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
+from ..core.shared import SharedSums
 from .cost_model import CostModel
 from .groups import FitReport
 from .params import LatencyCostParams
@@ -43,6 +44,10 @@ class LatencyCostScorer:
     def expected_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return the expected milliseconds to first token by endpoint."""
         return self.model.expect(request, candidates).ttft_ms
+
+    def shared_sums(self) -> Mapping[str, SharedSums]:
+        """See `SharesSums`."""
+        return self.model.shared_sums()
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,13 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
-from .accounts import LOG_PACE, N_LINES, Accounts, OpenRequest
+from ..core.shared import SharedSums
+from .accounts import Accounts, OpenRequest
 from .features import MEMORY, QUEUE, Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
+from .lines import LOG_PACE, N_LINES
 from .params import LatencyCostParams
 from .tpot import TOKEN_MS, TpotCosts
 from .ttft import TtftCosts, total
@@ -86,6 +88,14 @@ class CostModel:
     def terms(self) -> tuple[str, ...]:
         """Return the names of the terms of `Expected.terms_ms`."""
         return self.ttft.fits.names
+
+    def shared_sums(self) -> Mapping[str, SharedSums]:
+        """See `SharesSums`."""
+        return {
+            "accounts": self._accounts.shared,
+            "ttft": self.ttft.fits.shared,
+            "tpot": self.tpot.fits.shared,
+        }
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""

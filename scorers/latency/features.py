@@ -9,7 +9,7 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .accounts import BOOKED, N_AHEAD, PROMPTS_AHEAD, PROMPTS_HELD, SINCE, WORK
+from .lines import BOOKED, N_AHEAD, PROMPTS_AHEAD, PROMPTS_HELD, SINCE, WORK
 
 OVERHEAD, QUEUE, PREFILL, ATTENTION, BATCH, MEMORY, ADAPTER = range(7)
 """Lines of `features`; those of tokens to load follow."""

@@ -97,6 +97,8 @@ class LinearFit:
         self._mape = _FadingMean()
         self._is_fitted = False
         self._in_force = self._priors
+        self._theirs: _Sums | None = None
+        """Sums of other processes, None if there are none."""
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -106,7 +108,29 @@ class LinearFit:
     @property
     def n_observations(self) -> float:
         """Return the observations in the fit, without forgotten ones."""
-        return self._n_observations
+        return self._n_observations + (self._theirs.n_observations if self._theirs is not None else 0.0)
+
+    def sums(self) -> list[float]:
+        """Return the sums of the own observations, which add up over processes."""
+        means = [each for mean in (self._fit_error, self._prior_error, self._gain) for each in mean.sums]
+        triangle = [each for row, squares in enumerate(self._squares) for each in squares[row:]]
+        return [self._n_observations, *means, *self._products, *triangle]
+
+    def add_up(self, others: Sequence[Sequence[float]]) -> None:
+        """Fit to the own observations and those of other processes, in place of what was given before.
+
+        Args:
+            others: `sums` of each; those of another length, which have other features, are left out.
+        """
+        n = len(self._priors)
+        wanted = 1 + 9 + n + n * (n + 1) // 2
+        fitting = [each for each in others if len(each) == wanted]
+        self._theirs = (
+            _Sums.of([sum(column) for column in zip(*fitting, strict=True)], n) if fitting else None
+        )
+        self._judge()
+        self._solve()
+        self._in_force = self._learned() if self._is_fitted else self._priors
 
     def observe(
         self, features: Sequence[float], milliseconds: float, *, expected_ms: float = math.nan
@@ -139,7 +163,7 @@ class LinearFit:
         return FitState(
             coefficients=self._in_force,
             is_fitted=self._is_fitted,
-            n_observations=self._n_observations,
+            n_observations=self.n_observations,
             fit_error=self._fit_error.mean,
             prior_error=self._prior_error.mean,
             mape=self._mape.mean,
@@ -150,8 +174,13 @@ class LinearFit:
         self._prior_error.add(prior_error)
         self._fit_error.add(fit_error)
         self._gain.add(prior_error - fit_error)
-        needed = 0.0 if self._is_fitted else MIN_GAIN * self._gain.standard_error
-        is_fitted = self._n_observations >= MIN_OBSERVATIONS and self._gain.mean > needed
+        self._judge()
+
+    def _judge(self) -> None:
+        """Decide whether the factors are in force."""
+        gain = self._gain if self._theirs is None else self._gain.plus(self._theirs.gain)
+        needed = 0.0 if self._is_fitted else MIN_GAIN * gain.standard_error
+        is_fitted = self.n_observations >= MIN_OBSERVATIONS and gain.mean > needed
         if is_fitted is not self._is_fitted:
             self._is_fitted = is_fitted
             self._in_force = self._learned() if is_fitted else self._priors
@@ -179,11 +208,17 @@ class LinearFit:
 
     def _solve(self) -> None:
         """Find the best factors within the bounds by coordinate descent; each is regularized to 1 with weight 1."""
-        factors = self._factors
+        factors, all_squares, products = self._factors, self._squares, self._products
+        if (theirs := self._theirs) is not None:
+            all_squares = [
+                list(map(float.__add__, own, other))
+                for own, other in zip(all_squares, theirs.squares, strict=True)
+            ]
+            products = list(map(float.__add__, products, theirs.products))
         for _ in range(N_SWEEPS):
-            for row, squares in enumerate(self._squares):
+            for row, squares in enumerate(all_squares):
                 others = sum(map(float.__mul__, squares, factors)) - squares[row] * factors[row]
-                best = (self._products[row] + 1.0 - others) / (squares[row] + 1.0)
+                best = (products[row] + 1.0 - others) / (squares[row] + 1.0)
                 factors[row] = min(max(best, self._low), self._high)
 
 
@@ -200,15 +235,53 @@ class _FadingMean:
         self._weight = self._weight * self._decay + 1.0
 
     @property
+    def sums(self) -> tuple[float, float, float]:
+        """Return the weighted sums of the numbers, of their squares, and of the weights."""
+        return self._sum, self._squares, self._weight
+
+    @classmethod
+    def of(cls, sums: Sequence[float]) -> _FadingMean:
+        """Return the mean with these `sums`."""
+        mean = cls()
+        mean._sum, mean._squares, mean._weight = sums
+        return mean
+
+    def plus(self, other: _FadingMean) -> _FadingMean:
+        """Return the mean of the numbers of both."""
+        return _FadingMean.of(list(map(float.__add__, self.sums, other.sums)))
+
+    @property
     def mean(self) -> float:
         """Return the mean, 0 before the first number."""
         return self._sum / self._weight if self._weight else 0.0
 
     @property
     def standard_error(self) -> float:
-        """Return the standard error of the mean; only valid after the first number."""
+        """Return the standard error of the mean, 0 before the first number."""
+        if not self._weight:
+            return 0.0
         variance = max(0.0, self._squares / self._weight - self.mean**2)
         return math.sqrt(variance / self._weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums of observations of other processes, see `LinearFit.sums`."""
+
+    n_observations: float
+    gain: _FadingMean
+    products: list[float]
+    squares: list[list[float]]
+
+    @classmethod
+    def of(cls, sums: Sequence[float], n: int) -> _Sums:
+        """Return the sums of `n` features from their list."""
+        triangle = iter(sums[10 + n :])
+        squares = [[0.0] * n for _ in range(n)]
+        for row in range(n):
+            for column in range(row, n):
+                squares[row][column] = squares[column][row] = next(triangle)
+        return cls(sums[0], _FadingMean.of(sums[7:10]), list(sums[10 : 10 + n]), squares)
 
 
 def _log_error(observed: float, predicted: float) -> float:

@@ -10,10 +10,15 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import Candidate
+from ..core.shared import Contribution, SharedSums
 from .fit import MIN_OBSERVATIONS, LinearFit
 
 MAX_GROUPS = 64
 """Most groups with their own coefficients; all further groups share one set."""
+
+
+PUBLISH_S = 0.2
+"""Least time between two publications of the sums: one observation hardly changes costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class GroupedFits:
         self._names, self._priors, self._label = tuple(priors), tuple(priors.values()), label
         self._max_factor, self._half_life = max_factor, half_life
         self._fits: dict[str, LinearFit] = {}
+        self.shared = SharedSums(
+            self._own_sums, self._add_up, lambda: tuple(self._fits), interval_s=PUBLISH_S
+        )
+        """Sums of each group's observations."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,12 +120,8 @@ class GroupedFits:
             expected_ms: what was predicted at the pick.
             pace: factor of the endpoint, by which its time is divided before the fit.
         """
-        fit = self._fits.get(group)
-        if fit is None:
-            fit = self._fits[group] = LinearFit(
-                self._priors, max_factor=self._max_factor, half_life=self._half_life
-            )
-        fit.observe(features, milliseconds / pace, expected_ms=expected_ms / pace)
+        self._fit(group).observe(features, milliseconds / pace, expected_ms=expected_ms / pace)
+        self.shared.note(group)
 
     def group(self, label: str) -> str:
         """Return the group of endpoints with this value of the label."""
@@ -126,6 +131,22 @@ class GroupedFits:
     def group_of(self, candidate: Candidate) -> str:
         """Return the group of one endpoint."""
         return self.group(candidate.labels.get(self._label, "")) if self._label else ""
+
+    def _fit(self, group: str) -> LinearFit:
+        fit = self._fits.get(group)
+        if fit is None:
+            fit = self._fits[group] = LinearFit(
+                self._priors, max_factor=self._max_factor, half_life=self._half_life
+            )
+        return fit
+
+    def _own_sums(self, group: str, _: float) -> Sequence[float] | None:
+        fit = self._fits.get(group)
+        return fit.sums() if fit is not None else None
+
+    def _add_up(self, group: str, siblings: Sequence[Contribution]) -> None:
+        if group in self._fits or len(self._fits) < MAX_GROUPS:
+            self._fit(group).add_up([each.numbers for each in siblings])
 
     def _is_learned(self, label: str | None) -> bool:
         fit = self._fits.get(self.group(label or ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..core.model import RequestView
 from ..core.params import BuildContext, PluginParams
 from ..core.predictions import Predictions
 from ..core.registry import Registry
+from ..core.shared import SharedSums
 from ..core.slo import slo_of
 from .cost_model import CostModel, Expected
 from .params import LatencyCostParams
@@ -93,6 +94,10 @@ class LatencyPredictor:
             self._add_tpot(figures, expected, tpot_limit)
         figures[3, np.isnan(ttft_ms)] = np.nan
         return Predictions(figures)
+
+    def shared_sums(self) -> Mapping[str, SharedSums]:
+        """See `SharesSums`."""
+        return self.model.shared_sums()
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.columns import FloatArray
-from .accounts import BUSY_AT, BUSY_MS, BUSY_S
 from .features import BATCH, QUEUE
 from .groups import FitReport, GroupedFits
+from .lines import BUSY_AT, BUSY_MS, BUSY_S
 
 TOKEN_MS, REQUEST_MS = 15.0, 0.2
 """Milliseconds per output token of a request alone, and more of them per request beside it, before anything is learned:

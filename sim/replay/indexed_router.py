@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
 from ...configs.schema import KVAtlasConfig, TierConfig
 from ...fleet.in_flight import Booking, InFlight
 from ...fleet.predictions import Predictions
+from ...fleet.replicas.knowledge import Knowledge
 from ...fleet.settings import tier_specs
 from ...indexer.atlas import Atlas
 from ...indexer.factory import IndexCore
@@ -18,6 +21,7 @@ from ...indexer.predicted import Prediction
 from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
+from ...scorers.core.base import Rng
 from ...scorers.core.candidates import Candidates, Directory
 from ...scorers.core.decision import Decision, Origin
 from ...scorers.core.model import Candidate, RequestView
@@ -31,6 +35,23 @@ SESSION_HEADER = "x-session-id"
 """Header from which `session-affinity-scorer` reads the session by default."""
 
 
+class Decided(NamedTuple):
+    """A request as scorers saw it, its block keys, and the decision on it."""
+
+    view: RequestView
+    prefix: Prefix
+    decision: Decision
+
+    def instead(self, server: str) -> Decided:
+        """Return the same as if this server had been picked, which must not be dropped."""
+        kept = self.decision.kept
+        row = kept.row(server)
+        if row is None:
+            raise LookupError(f"{server} is dropped")
+        decision = msgspec.structs.replace(self.decision, picked=(server,), row=row, chosen=kept[row])
+        return self._replace(decision=decision)
+
+
 class IndexedRouter:
     """`Router` with a kvatlas configuration.
 
@@ -40,6 +61,8 @@ class IndexedRouter:
         core: index implementation.
         rng: random numbers for ties.
         profile: replaces the configuration's profile; it gets the same candidates.
+        knowledge: shares what this router knows with others; None if it is alone.
+        draws: returns random numbers for a request in place of `rng`; None for that.
 
     Raises:
         SchedulingError: the plugins do not form a profile.
@@ -53,15 +76,20 @@ class IndexedRouter:
         core: IndexCore,
         rng: Random,
         profile: Profile | None = None,
+        knowledge: Knowledge | None = None,
+        draws: Callable[[RouteRequest], Rng] | None = None,
     ) -> None:
         plan = make_plan(config)
         specs = tier_specs(plan.config.tiers)
         self._profile = profile or plan.profile
-        self._rng, self._core = rng.random, core
+        self._draws, self._core = draws or (lambda _: rng.random), core
         self.atlas = Atlas(tiers=TierTable(specs), seed=config.index.hash_seed, core=core)
         predicted = plan.config.predictions
         self._predictions = Predictions(self.atlas, ttl_s=predicted.ttl if predicted.enabled else None)
-        self.in_flight = InFlight()
+        self.in_flight = InFlight(knowledge.bookings if knowledge is not None else None)
+        if knowledge is not None:
+            knowledge.follow(self.atlas, self._predictions)
+            knowledge.use(self._profile.shared)
         self._open: dict[int, tuple[Decision, Booking, Prediction | None]] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
         self._directory = Directory(fleet.names, fleet.names, fleet.labels)
@@ -71,14 +99,25 @@ class IndexedRouter:
 
     def route(self, request: RouteRequest) -> str | None:
         """See `Router.route`."""
+        decided = self.decide(request)
+        if not decided.decision.picked:
+            return None
+        self.send(request, decided)
+        return decided.decision.picked[0]
+
+    def decide(self, request: RouteRequest) -> Decided:
+        """Return the decision on a request, without its effects."""
         prefix = self.atlas.prefix(request.tokens)
         view = RequestView(model="", now=request.now, n_tokens=len(request.tokens), headers=_headers(request))
-        decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._rng)
-        if not decision.picked:
-            return None
+        decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._draws(request))
         if request.slo is not None:
             origin = Origin(str(request.number), "", "", 0, "", request.slo)
             decision = msgspec.structs.replace(decision, origin=origin)
+        return Decided(view, prefix, decision)
+
+    def send(self, request: RouteRequest, decided: Decided) -> None:
+        """Send a request as it was decided: book it, predict its blocks, and have plugins learn from the pick."""
+        view, prefix, decision = decided
         picked = decision.picked[0]
         self.atlas.routed(picked, prefix, decision.best.prefix)
         prediction = self._predictions.routed(decision.best, prefix, now=request.now)
@@ -86,14 +125,13 @@ class IndexedRouter:
         tokens = decision.best.uncached_tokens(view)
         booking = self.in_flight.book(picked, tokens=tokens, now=request.now)
         self._open[request.number] = decision, booking, prediction
-        return picked
 
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""
         decision, booking, prediction = self._open[number]
         booking.begun()
         if prediction is not None:
-            prediction.begun()
+            self._predictions.begun(prediction)
         self._profile.answered(decision, ttft_s=now - booking.at)
 
     def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:

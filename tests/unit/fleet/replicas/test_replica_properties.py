@@ -29,7 +29,7 @@ class Sums:
         self.own[key] = value
         self.channel.put(key, value or None)
 
-    def _changed(self, key: str, before: int | None, after: int | None) -> None:
+    def _changed(self, _: str, key: str, before: int | None, after: int | None) -> None:
         self.theirs[key] += (after or 0) - (before or 0)
 
     def total(self, key: str) -> int:

@@ -12,10 +12,10 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Adapters, Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.accounts import N_LINES
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.features import ATTENTION_TOKENS, Typical, features
 from kvatlas.scorers.latency.groups import MAX_GROUPS
+from kvatlas.scorers.latency.lines import N_LINES
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.ttft import ADAPTER_MS, BATCH_MS
 from support.built import built

@@ -1,0 +1,52 @@
+"""All that a replica shares with its siblings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...indexer.atlas import Atlas
+from ...scorers.core.shared import Shared, SharedSums
+from ..predictions import Predictions
+from .bookings import Bookings
+from .channel import Channel
+from .routes import Routes
+from .sums import Sums
+from .uses import Uses
+
+
+class Knowledge:
+    """The channels of one replica. It is made before the fleet, which takes `bookings` as its siblings.
+
+    Args:
+        clock: returns monotonic seconds, of the clock that decisions use.
+
+    Attributes:
+        bookings: requests in flight.
+        channels: name -> channel; complete once `follow` was called.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.bookings = Bookings()
+        self._clock, self._sums, self._uses = clock, Sums(clock), Uses(clock)
+        self._fleet: dict[str, SharedSums] = {}
+        self.channels: dict[str, Channel] = {
+            "bookings": self.bookings.channel,
+            "sums": self._sums,
+            "uses": self._uses,
+        }
+
+    def follow(self, atlas: Atlas, predictions: Predictions, audit: SharedSums | None = None) -> None:
+        """Share what becomes known of endpoints from now on.
+
+        Args:
+            atlas: the index.
+            predictions: open predictions.
+            audit: evidence of the audit, None if there is no audit.
+        """
+        self.channels["routes"] = Routes(atlas, predictions, self._clock)
+        self._fleet = {"fleet/audit": audit} if audit is not None else {}
+
+    def use(self, shared: Shared) -> None:
+        """Share what the plugins of the policy in force know, and nothing of others."""
+        self._sums.use({**self._fleet, **shared.sums})
+        self._uses.use(shared.uses)

@@ -1,0 +1,109 @@
+"""Numbers that add up over the replicas, such as those behind learned costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
+
+from msgspec import Meta
+
+from ...scorers.core.shared import MAX_NUMBERS, SharedSums
+from .entries import Entries
+
+MAX_ENTRIES = 65_536
+"""Most keys of one owner: the endpoints of four plugins in the largest fleet."""
+
+_Numbers = Annotated[tuple[float, ...], Meta(max_length=MAX_NUMBERS)]
+
+
+class Sums:
+    """Channel `sums`: what each replica knows by key; see `scorers.core.shared.SharedSums`.
+
+    Args:
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries = Entries(_Numbers, self._changed, max_entries=MAX_ENTRIES)
+        self._shares: dict[str, SharedSums] = {}
+        self._due: dict[str, float] = {}
+        """Time of the next publication of what has an interval."""
+        self._on_change: Callable[[], None] = _nothing
+
+    def use(self, shares: Mapping[str, SharedSums]) -> None:
+        """Share these sums from now on, and no others: another policy decides. They get what the siblings have published."""
+        now = self._clock()
+        for before in self._shares.values():
+            before.on_change = None
+        for key in list(self._entries.own()):
+            self._entries.put(key, None)
+        self._shares, self._due = dict(shares), {}
+        for name, share in self._shares.items():
+            share.on_change = self._noted
+            for key in share.known():
+                self._entries.put(_joined(name, key), _own(share, key, now))
+        for owner, entries in self._entries.owners().items():
+            for entry, numbers in entries.items():
+                self._changed(owner, entry, None, numbers)
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """See `Channel.listen`."""
+        self._on_change = on_change
+        self._entries.listen(on_change)
+
+    def drain(self) -> Sequence[bytes]:
+        """See `Channel.drain`."""
+        now = self._clock()
+        for name, share in self._shares.items():
+            if not share.changed or now < self._due.get(name, now):
+                continue
+            self._due[name] = now + share.interval_s
+            for key in share.changed:
+                self._entries.put(_joined(name, key), _own(share, key, now))
+            share.changed.clear()
+        return self._entries.drain()
+
+    def whole(self) -> Sequence[bytes]:
+        """See `Channel.whole`."""
+        now = self._clock()
+        for name, share in self._shares.items():
+            for key in share.known():  # ages have grown since the last change
+                self._entries.put(_joined(name, key), _own(share, key, now))
+        return self._entries.whole()
+
+    def apply(self, owner: str, payload: bytes) -> None:
+        """See `Channel.apply`."""
+        self._entries.apply(owner, payload)
+
+    def replace(self, owner: str, payloads: Sequence[bytes]) -> None:
+        """See `Channel.replace`."""
+        self._entries.replace(owner, payloads)
+
+    def drop(self, owner: str) -> None:
+        """See `Channel.drop`."""
+        self._entries.drop(owner)
+
+    def _noted(self) -> None:
+        self._on_change()
+
+    def _changed(
+        self, owner: str, entry: str, _: Sequence[float] | None, numbers: Sequence[float] | None
+    ) -> None:
+        name, key = entry.split("\n", 1) if "\n" in entry else ("", "")
+        share = self._shares.get(name)
+        if share is not None:
+            share.take(owner, key, numbers, now=self._clock())
+
+
+def _own(share: SharedSums, key: str, now: float) -> tuple[float, ...] | None:
+    numbers = share.own(key, now)
+    return tuple(numbers) if numbers is not None else None
+
+
+def _joined(name: str, key: str) -> str:
+    return f"{name}\n{key}"
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,103 @@
+"""Accounts of other processes, beside a cost model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..core.columns import FloatArray, RowArray
+from ..core.shared import Contribution
+from .lines import (
+    BOOKED,
+    BUSY_AT,
+    BUSY_MS,
+    BUSY_S,
+    LOG_PACE,
+    N_AHEAD,
+    N_LINES,
+    N_PACE,
+    PROMPTS_AHEAD,
+    PROMPTS_HELD,
+    SINCE,
+    TIMES,
+    WORK,
+)
+
+SUMS = (WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, PROMPTS_HELD)
+"""Lines that add up."""
+
+
+class SiblingAccounts:
+    """The sums over all other processes, by row of `Accounts`; false while there are none."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, FloatArray] = {}
+        self._table: FloatArray = np.zeros((N_LINES, 0))
+        """The same as lines; rebuilt after changes, before the next decision."""
+        self._is_current = True
+
+    def __bool__(self) -> bool:
+        return bool(self._columns)
+
+    def set(self, row: int, siblings: Sequence[Contribution]) -> None:
+        """Replace what the siblings have on an endpoint. Cost: O(siblings)."""
+        columns = [_column(each) for each in siblings if len(each.numbers) == N_LINES]
+        if not columns:
+            self._columns.pop(row, None)
+            self._is_current = False
+            return
+        total = columns[0]
+        for other in columns[1:]:
+            _add(total[:, np.newaxis], other[:, np.newaxis])
+        self._columns[row] = total
+        if row < self._table.shape[1]:
+            self._table[:, row] = total
+        else:
+            self._is_current = False
+
+    def n_ahead(self, row: int) -> float:
+        """Return the requests of the siblings on an endpoint whose response has not begun."""
+        column = self._columns.get(row)
+        return float(column[N_AHEAD]) if column is not None else 0.0
+
+    def add_to(self, table: FloatArray, places: RowArray) -> None:
+        """Add the siblings' accounts to own ones, in place.
+
+        Args:
+            table: own lines of some endpoints.
+            places: rows of these endpoints.
+        """
+        if not self._is_current or (len(places) and int(places.max()) >= self._table.shape[1]):
+            self._table = np.zeros((N_LINES, 1 + max(int(places.max(initial=0)), *self._columns)))
+            for row, column in self._columns.items():
+                self._table[:, row] = column
+            self._is_current = True
+        _add(table, self._table.take(places, axis=1))
+
+    def move(self, rows: Mapping[int, int]) -> None:
+        """Follow new numbers of the rows; rows that are not named are forgotten."""
+        self._columns = {rows[row]: column for row, column in self._columns.items() if row in rows}
+        self._is_current = False
+
+
+def _column(sibling: Contribution) -> FloatArray:
+    column = np.array(sibling.numbers, np.float64)
+    for line in TIMES:
+        column[line] = sibling.at - column[line]
+    return column
+
+
+def _add(table: FloatArray, other: FloatArray) -> None:
+    """Add accounts to others, in place. The later of two times is that since which the first request is computed."""
+    for line in SUMS:
+        table[line] += other[line]
+    np.maximum(table[SINCE], other[SINCE], out=table[SINCE])
+    at = np.maximum(table[BUSY_AT], other[BUSY_AT])
+    table[BUSY_MS] *= np.exp((table[BUSY_AT] - at) / BUSY_S)
+    table[BUSY_MS] += other[BUSY_MS] * np.exp((other[BUSY_AT] - at) / BUSY_S)
+    table[BUSY_AT] = at
+    n_pace = table[N_PACE] + other[N_PACE]
+    weighted = table[LOG_PACE] * table[N_PACE] + other[LOG_PACE] * other[N_PACE]
+    table[LOG_PACE] = weighted / np.maximum(n_pace, 1.0)
+    table[N_PACE] = n_pace
