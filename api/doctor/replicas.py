@@ -33,7 +33,7 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
         )
     yield from (_of(each) for each in siblings if each.state is not SiblingState.LIVE)
     for reason, count in deployment.counts.by("reason", "kvatlas_replica_refused_total").items():
-        if reason in ("secret", "handshake", "authentication"):
+        if reason == "secret":
             yield Finding(
                 State.FAIL,
                 f"{count:.0f} connections of replicas with another secret were refused",
@@ -56,6 +56,10 @@ def _of(sibling: Sibling) -> Finding:
             State.WARN,
             f"{sibling.name} has been silent for {sibling.age_s:.0f} s; what it had in flight counts no more",
             "kubectl get pods: does it run? Its log, and the network between the two; nothing if it was removed",
+        )
+    if not sibling.n_missing:
+        return Finding(
+            State.UNKNOWN, f"{sibling.name} has just been heard, and was asked for all that it owns"
         )
     return Finding(
         State.WARN,

@@ -250,7 +250,9 @@ def _sent(waiting: _Waiting, now: float) -> Sent:
     if prediction is not None and prediction.node is not None:
         wait_s = min(max(0.0, prediction.waits_until - now), LONGEST_S)
         left_s = prediction.ttl_s if wait_s else prediction.expires_at - now
-        ttl_s = float(min(max(0.0, left_s), LONGEST_S))  # a configured one is a `Duration`, which does not encode
+        ttl_s = float(
+            min(max(0.0, left_s), LONGEST_S)
+        )  # a configured one is a `Duration`, which does not encode
     keys = waiting.keys[:MAX_KEYS].tobytes()
     return Sent(
         waiting.number, waiting.endpoint, waiting.block_size, waiting.lookahead, keys, ttl_s, wait_s

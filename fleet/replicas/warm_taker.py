@@ -19,8 +19,9 @@ LOOK_NS = 1_000_000_000
 PROBE_NS = 50_000_000
 """Interval of asking siblings for their stage."""
 
-ANSWER_NS = 500_000_000
-"""A sibling that has not told its stage for this long is not waited for."""
+ANSWER_NS = 2_000_000_000
+"""A sibling that has not told its stage for this long is not waited for. One that is heard may still have to connect to this
+replica before it can reply."""
 
 WAIT_NS = 10_000_000_000
 """Longest wait for siblings that are busy or start themselves."""
