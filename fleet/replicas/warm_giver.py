@@ -73,6 +73,12 @@ class Giver:
         match letter:
             case Probe():
                 return [(sender, encoded(Staged(self._stage)))]
+            case Ask(number) if self.taker == (sender, number):
+                return (
+                    self._confirmed(transfer, More(number, 0, again=True), now_ns)
+                    if transfer is not None
+                    else []
+                )
             case Ask(number):
                 is_again = transfer is not None and transfer.taker == sender
                 if self.stage is not Stage.READY or (transfer is not None and not is_again):

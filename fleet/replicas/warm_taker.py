@@ -179,6 +179,8 @@ class Taker:
     def _more(self, transfer: _Transfer, now_ns: int, *, again: bool) -> Letters:
         if again:
             transfer.asked_ns = now_ns
+            if not transfer.pieces:  # the request itself may be lost
+                return [(transfer.giver, encoded(Ask(transfer.number)))]
         return [(transfer.giver, encoded(More(transfer.number, len(transfer.pieces), again)))]
 
     def _given_up(self, transfer: _Transfer, why: str) -> Letters:
