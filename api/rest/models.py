@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import Query
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -342,15 +341,6 @@ class ConfigOut(Own):
     files: list[str] = Field(description="where it is from, and loaded from again when they change")
     refused: dict[str, str] = Field(description="file -> why its present content is not in force")
     config: Any = Field(description="as a file writes it, with what endpoints.file lists")
-
-
-Force = Annotated[
-    bool,
-    Query(
-        description="with several replicas: put it in force here although one refuses it or is silent; it follows when it can"
-    ),
-]
-"""Parameter of calls that change the configuration."""
 
 
 class ReplicaGenerationOut(Own):

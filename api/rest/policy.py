@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from ...configs.policies import policy_of
 from ...routing.plan.live import LiveConfig
 from .answers import Answers
-from .models import ChangedOut, Force
+from .force import Force
+from .models import ChangedOut
 from .policy_models import PolicyIn, PolicyOut
 
 

@@ -8,7 +8,8 @@ from ...routing.observers.observers import Observers
 from ...routing.observers.shadow.shadow import Shadow
 from ...scorers.core.shadow import RunningMean, share_interval
 from .answers import Answers
-from .models import ChangedOut, Force
+from .force import Force
+from .models import ChangedOut
 from .shadow_models import MeanOut, ShadowIn, ShadowOut, ShareOut
 
 NO_SHADOW = ShadowOut(

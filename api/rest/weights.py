@@ -17,7 +17,8 @@ from .answers import Answers
 from .decision_models import DecisionSummaryOut
 from .errors import BadRequestError
 from .explanation import summary
-from .models import ErrorOut, Force, Own, WeightsOut
+from .force import Force
+from .models import ErrorOut, Own, WeightsOut
 
 Changed = Annotated[dict[str, Any], Body(examples=[{"queue": 3, "cpuPrefixCache": 0.5}])]
 
