@@ -120,7 +120,8 @@ class OwnAnswers:
 
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:  # noqa: ARG002 - there are no replicas
         """See `Answers.set_weights`."""
-        return await changed_weights(self._live, changed)
+        found = _changed(self._live, await self._live.set_weights(changed))
+        return WeightsOut(**dict(found), weights=weights_of(self._live.plan))
 
     async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_policy`."""
@@ -133,12 +134,6 @@ class OwnAnswers:
 
 def _changed(live: LiveConfig, found: list[Change]) -> ChangedOut:
     return ChangedOut(generation=live.generation, changes=[str(change) for change in found])
-
-
-async def changed_weights(live: LiveConfig, changed: Mapping[str, object]) -> WeightsOut:
-    """Change the weights of this process; errors as of `Answers.set_weights`."""
-    found = _changed(live, await live.set_weights(changed))
-    return WeightsOut(**dict(found), weights=weights_of(live.plan))
 
 
 def page_of(found: list[Numbered], limit: int, missing_workers: tuple[int, ...] = ()) -> DecisionsOut:
