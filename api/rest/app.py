@@ -20,7 +20,6 @@ from ...configs.schema import KVAtlasConfig
 from ...fleet.families import StateCollector
 from ...fleet.fleet import Fleet
 from ...fleet.lmcache.publishers import LmcachePublishers
-from ...fleet.registered import Registry
 from ...routing.observers.observers import Observers
 from ...routing.picker import Picker
 from ...routing.plan.live import LiveConfig
@@ -49,7 +48,7 @@ from .process import ProcessState, process_routes
 from .questions import QuestionDoor
 from .recorder import recorder_routes
 from .reference import reference_routes
-from .registration import registration_routes
+from .registration import Registrations, registration_routes
 from .replicas import replica_routes
 from .reviewed import MetricsReviews, ReviewAuth
 from .score import Scores, score_routes
@@ -77,7 +76,7 @@ def rest_app(
     answers: Answers,
     observers: Observers,
     live: LiveConfig,
-    instances: Registry,
+    instances: Registrations,
     model_names: frozenset[str],
     registry: CollectorRegistry,
     metrics: RestMetrics,

@@ -9,9 +9,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...configs.changes import Change
 from ...configs.errors import ConfigError
+from ...events.errors import KVAtlasError
 from ...fleet.errors import ConfigRefusedError
 from ...fleet.replicas.agreement import Agreement, Check, Outcome, PutInForce
 from ...fleet.replicas.word import Changes
@@ -32,6 +34,18 @@ PATIENCE_S = 5.0
 
 TURN_S = 0.05
 """Time between two looks at what takes too long, while a change is being made."""
+
+
+class Part(Protocol):
+    """A part of what REST changes that is not in the configuration."""
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Raise a KVAtlasError if all that REST changed could not be put in force."""
+        ...
+
+    async def put(self, values: Mapping[str, object]) -> None:
+        """Put in force all that REST changed; raises ConfigRefusedError, with nothing changed, if it cannot."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,7 @@ class SharedConfiguration:
     Attributes:
         agreement: with the siblings.
         words: the channel that carries it.
+        part: what REST changes beside the configuration; None if there is nothing.
     """
 
     def __init__(
@@ -81,6 +96,7 @@ class SharedConfiguration:
             patience_ns=round(PATIENCE_S * 1e9),
         )
         self.words = Words(self.agreement, self._wake)
+        self.part: Part | None = None
         self._has_work = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self._made: list[Change] = []
@@ -105,7 +121,7 @@ class SharedConfiguration:
         values: dict[str, bytes | None] = dict.fromkeys(ended)
         values |= {key: json.dumps(value).encode() for key, value in changed.items()}
         before = self.agreement.word.changes
-        self._live.check_changes(_values(before.with_(values, before.stamp)))
+        self._check(before.with_(values, before.stamp))
         ticket = self.agreement.propose(values, force=force)
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._wake()
@@ -129,7 +145,9 @@ class SharedConfiguration:
                     await self._do(action)
             self.words.say()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_work.wait(), TURN_S if self._waiting else None)
+                # not `wait_for`, which before Python 3.12 may lose a cancellation
+                async with asyncio.timeout(TURN_S if self._waiting else None):
+                    await self._has_work.wait()
             self.agreement.tick()
 
     async def _do(self, action: Check | PutInForce | Outcome) -> None:
@@ -147,10 +165,13 @@ class SharedConfiguration:
         refusal = ""
         who = changes.stamp.replica.partition("/")[0]
         try:
+            self._check(changes)  # so that the part is not put in force if the configuration cannot be
+            if self.part is not None:
+                await self.part.put(_values(changes))
             self._made = await self._live.put_changes(
                 _values(changes), origin=f"REST on replica {who}", generation=changes.stamp.number
             )
-        except (ConfigError, ConfigRefusedError, ValueError) as error:
+        except (ConfigError, KVAtlasError, ValueError) as error:
             refusal = str(error)
             log.warning(
                 "generation %d of replica %s is not in force here: %s", changes.stamp.number, who, error
@@ -164,10 +185,16 @@ class SharedConfiguration:
 
     def _refusal(self, changes: Changes) -> str:
         try:
-            self._live.check_changes(_values(changes))
-        except (ConfigError, ConfigRefusedError, ValueError) as error:
+            self._check(changes)
+        except (ConfigError, KVAtlasError, ValueError) as error:
             return str(error)
         return ""
+
+    def _check(self, changes: Changes) -> None:
+        values = _values(changes)
+        self._live.check_changes(values)
+        if self.part is not None:
+            self.part.check(values)
 
     def _wake(self) -> None:
         self._has_work.set()

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from ...api.rest.answers import Answers
 from ...events.tasks import keep
+from ...fleet.registered import Registry
 from ...fleet.replicas.channel import Channel, Letters
 from ...fleet.replicas.identity import Identity
 from ...fleet.replicas.sibling import Sibling
@@ -18,6 +19,7 @@ from ...fleet.snapshots import Snapshots
 from ...routing.plan.live import LiveConfig
 from .answers import ReplicaAnswers
 from .configuration import CHANNEL, SharedConfiguration
+from .registrations import SharedRegistrations
 from .warm import LETTERS, WarmStarts
 
 
@@ -106,6 +108,10 @@ class Together:
     def answers(self, own: Answers) -> Answers:
         """Return the REST answers of this replica among the others."""
         return ReplicaAnswers(own, self._live, self._shared)
+
+    def registrations(self, own: Registry) -> SharedRegistrations:
+        """Return the registered instances of all replicas."""
+        return SharedRegistrations(own, self._shared)
 
     async def read_snapshot(self) -> None:
         """Read the snapshot of a sibling and of the own file; call it once, after the network was started."""

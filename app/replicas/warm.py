@@ -144,7 +144,9 @@ class WarmStarts:
     async def _turn(self) -> None:
         self._has_come.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._has_come.wait(), TURN_S)
+            # not `wait_for`, which before Python 3.12 may lose a cancellation
+            async with asyncio.timeout(TURN_S):
+                await self._has_come.wait()
 
     def _send(self, letters: Letters) -> None:
         for to, payload in letters:

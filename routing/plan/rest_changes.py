@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import cast
 
 import msgspec
 
-from ...configs.policies import with_policy, with_shadow
+from ...configs.errors import ConfigError, Problem
+from ...configs.policies import POLICY_NAMES, with_policy, with_shadow
 from ...configs.schema import KVAtlasConfig
 from ...configs.section import PolicyName
 from .plan import make_plan
@@ -33,7 +33,7 @@ def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str
         values: key -> value; weights count only under policy `weights`.
 
     Raises:
-        ConfigError: a weight's name or value is impossible.
+        ConfigError: a policy, or a weight's name or value is impossible.
         SchedulingError: the plugins make no profile.
     """
     found = msgspec.structs.replace(
@@ -45,13 +45,22 @@ def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str
         shadow=file.shadow,
     )
     if POLICY in values:
-        found = with_policy(found, cast("PolicyName", values[POLICY]))
+        found = with_policy(found, _policy(POLICY, values[POLICY]))
     if SHADOW in values:
-        found = with_shadow(found, cast("PolicyName | None", values[SHADOW]))
+        shadow = values[SHADOW]
+        found = with_shadow(found, None if shadow is None else _policy(SHADOW, shadow))
     weights = {key.removeprefix(WEIGHT): value for key, value in values.items() if key.startswith(WEIGHT)}
     if weights and found.policy == "weights":
         found = with_weights(found, make_plan(found), weights)
     return found
+
+
+def _policy(key: str, value: object) -> PolicyName:
+    """Return the name of a policy, which a sibling of a later version may have and this one not."""
+    for name in POLICY_NAMES:
+        if value == name:
+            return name
+    raise ConfigError(key, [Problem(f"found {value!r}, expected one of {', '.join(POLICY_NAMES)}")])
 
 
 def ended_by_file(keys: Iterable[str]) -> list[str]:

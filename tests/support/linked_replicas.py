@@ -48,14 +48,14 @@ class LinkedReplicas:
     """The network, within `async with`."""
 
     def __init__(self, *, silent_ms: int = 300) -> None:
-        self._silent_ns = silent_ms * MS
+        self.silent_ms = silent_ms
         self.replicas: dict[str, Linked] = {}
         self.cut: set[str] = set()
         """Names of replicas that neither send nor receive."""
         self._task: asyncio.Task[None] | None = None
 
     def add(self, name: str, *, boot: int = 0) -> Linked:
-        replica = self.replicas[name] = Linked(self, name, boot=boot, silent_ns=self._silent_ns)
+        replica = self.replicas[name] = Linked(self, name, boot=boot, silent_ns=self.silent_ms * MS)
         return replica
 
     def send(self, sender: Linked, messages: Iterable[Outgoing]) -> None:

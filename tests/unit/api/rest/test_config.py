@@ -97,6 +97,7 @@ async def test_weights_named_are_changed(rest: Rest) -> None:
             "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
             "weights": {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5},
             "missingWorkers": [],
+            "replicas": [],
         },
     )
     assert rest.switched == [rest.live.in_force]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,15 @@ import pytest
 
 from kvatlas.app.replicas.answers import ReplicaAnswers
 from kvatlas.app.replicas.configuration import CHANNEL, SharedConfiguration
+from kvatlas.app.replicas.registrations import SharedRegistrations
+from kvatlas.configs.endpoints import RankAddresses
 from kvatlas.configs.errors import ConfigError
-from kvatlas.fleet.errors import ConfigRefusedError
+from kvatlas.fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
+from kvatlas.fleet.instance import Instance
+from kvatlas.fleet.registered import Registration, Registry
 from kvatlas.routing.plan.live import LiveConfig
 from kvatlas.routing.plan.weights import weights_of
+from support.fleets import make_fleet
 from support.linked_replicas import LinkedReplicas
 from support.live_configs import HEAD, Process, live_config, look, write
 from support.waiting import until
@@ -42,7 +47,9 @@ class Nodes:
         process, path = Process(), self._folder / f"{name}.{boot}.yaml"
         live = live_config(path, text, process)
         linked = self.network.add(name, boot=boot)
-        shared = SharedConfiguration(linked.id, name, live, living=linked.living, silent_s=0.3)
+        shared = SharedConfiguration(
+            linked.id, name, live, living=linked.living, silent_s=self.network.silent_ms / 1e3
+        )
         linked.channels[CHANNEL] = shared.words
         linked.start()
         # decisions and audit are not asked for
@@ -73,8 +80,9 @@ class Nodes:
 
 
 @asynccontextmanager
-async def nodes(folder: Path, names: str = "abc") -> AsyncGenerator[Nodes]:
-    async with LinkedReplicas() as network:
+async def nodes(folder: Path, names: str = "abc", *, silent_ms: int = 5000) -> AsyncGenerator[Nodes]:
+    """Run replicas that know each other; a loaded machine takes a while to answer, so that few are silent soon."""
+    async with LinkedReplicas(silent_ms=silent_ms) as network:
         found = Nodes(network, folder)
         try:
             for name in names:
@@ -118,7 +126,7 @@ async def test_change_is_in_force_on_none_when_one_refuses_it(tmp_path: Path) ->
 async def test_change_is_in_force_on_none_when_one_is_silent_and_with_force_on_the_others(
     tmp_path: Path,
 ) -> None:
-    async with nodes(tmp_path) as all_:
+    async with nodes(tmp_path, silent_ms=1000) as all_:
         all_.nodes["c"].task.cancel()  # it lives, and does nothing for its configuration
         with pytest.raises(ConfigRefusedError, match="c: silent"):
             await all_.nodes["a"].answers.set_weights({"queue": 5})
@@ -166,13 +174,61 @@ async def test_replica_that_joins_takes_the_newest_changes(tmp_path: Path) -> No
 
 
 async def test_replica_beyond_a_cut_follows_when_it_is_back(tmp_path: Path) -> None:
-    async with nodes(tmp_path) as all_:
+    async with nodes(tmp_path, silent_ms=1000) as all_:
         all_.network.cut.add("c")
         await until(lambda: len(all_.nodes["a"].shared.agreement.words) == 1, what="c to be dropped")
         await all_.nodes["a"].answers.set_weights({"queue": 5})
         assert all_.queues() == [5, 5, 2]
         all_.network.cut.clear()
         await until(lambda: all_.queues() == [5, 5, 5], what="c to follow")
+
+
+def registration(name: str, rank: int = 0, port: int = 1) -> Registration:
+    addresses = RankAddresses(rank, f"tcp://127.0.0.1:{port}", None)
+    return Registration(
+        instance=Instance(name, "acme", model="m"), given_id=name, addresses=addresses, block_size=16
+    )
+
+
+async def test_instance_is_registered_on_all_and_with_one_that_joins(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        all_ = await stack.enter_async_context(nodes(tmp_path, "ab"))
+        registries: dict[str, Registry] = {}
+        shared: dict[str, SharedRegistrations] = {}
+
+        async def add(name: str) -> None:
+            fleet = await stack.enter_async_context(make_fleet())
+            registries[name] = Registry(fleet, max_ranks=3)
+            shared[name] = SharedRegistrations(registries[name], all_.nodes[name].shared)
+
+        def known() -> list[set[str]]:
+            return [
+                {each.instance.name for each in registry.registrations()} for registry in registries.values()
+            ]
+
+        for name in "ab":
+            await add(name)
+        assert await shared["a"].register(registration("x"))
+        assert await shared["b"].register(registration("y"))
+        assert not await shared["b"].register(registration("x"))
+        assert known() == [{"x", "y"}, {"x", "y"}]
+        await all_.nodes["a"].answers.set_weights({"queue": 5})
+        assert known() == [{"x", "y"}, {"x", "y"}]
+        with pytest.raises(AlreadyRegisteredError):
+            await shared["b"].register(registration("x", port=2))
+        (gone,) = await shared["b"].unregister("acme", "x", None)
+        assert (gone.instance.name, known()) == ("x", [{"y"}, {"y"}])
+        with pytest.raises(NotRegisteredError):
+            await shared["a"].unregister("acme", "x", None)
+
+        all_.add("c")
+        await add("c")
+        await until(lambda: known() == [{"y"}] * 3, what="the one that joined")
+        registries["c"]._max_ranks = 1
+        await all_.meet()
+        with pytest.raises(ConfigRefusedError, match="c: 1 ranks are registered"):
+            await shared["a"].register(registration("z"))
+        assert known() == [{"y"}] * 3
 
 
 async def test_file_that_is_loaded_again_ends_what_rest_changed_everywhere(tmp_path: Path) -> None:
