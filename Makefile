@@ -80,6 +80,10 @@ hostile: $(INSTALLED) ## Hostile bodies, events and frames against a running ser
 bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/benchmarks.md; ARGS=--list shows others
 	$(BIN)/python -m bench $(ARGS)
 
+replicas: $(INSTALLED) ## Several replicas beside one picker, and what siblings cost; writes docs/replicas-equality.md
+	$(BIN)/python -m bench replicas --write $(ARGS)
+	$(BIN)/python -m bench replica-cost --write
+
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
 	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
+from .cross_replica import syncer_problems
 from .data_layer import DataLayerConfig, PluginRefConfig, layer_notes, layer_problems, layer_references
 from .decode import decode
 from .errors import KeyPath, Problem
@@ -116,6 +117,7 @@ def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
         *reference_problems(_references(config), config.plugins),
         *layer_problems("dataLayer", config.data_layer),
         *layer_problems("data", config.data),
+        *syncer_problems(config.plugins, config.data_layer, config.data),
         *flow_control_problems(config.flow_control, config.plugins, is_on=flow_control_is_on),
         *_discovery_problems(config),
         *_parameter_problems(config),

@@ -12,6 +12,8 @@ Quantity: TypeAlias = int | float | str
 """A number, or a text such as `1Gi` or `5k`."""
 
 _DURATION = re.compile(r"[+-]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
 
 
@@ -21,6 +23,12 @@ def duration_problem(path: KeyPath, text: str | None) -> Iterator[Problem]:
         yield Problem(
             f"found {text!r}, expected a duration such as 500ms, 60s or 1m30s, or 0s for none", path
         )
+
+
+def duration_s(text: str) -> float:
+    """Return the seconds of a duration in Go's form that has no problem."""
+    seconds = sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(text))
+    return -seconds if text.startswith("-") else seconds
 
 
 def quantity_problem(path: KeyPath, value: Quantity | None) -> Iterator[Problem]:

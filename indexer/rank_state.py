@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from ..events.lazy_batch import LazyBatch
 from ..events.model import EngineHash, Event
@@ -161,7 +162,7 @@ class RankState:
         if self._blocks.holders is None:
             return
         if self.learns_from_routing:
-            known = [BlockKey(key) for key in keys]
+            known = cast("Sequence[BlockKey]", keys)  # a list of them would cost as much as the rest
             self._blocks.keep(Place(FASTEST, LEARNED_GROUP), known)
             self._infer(known)
         self._blocks.holders.touch(keys)

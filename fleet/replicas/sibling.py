@@ -10,8 +10,11 @@ from .channel import Channel, MalformedError
 from .identity import replica_id
 from .inbound import Inbound
 
-ASK_NS = 1_000_000_000
-"""Least time between two questions for the same whole, and between two replies to one asker."""
+ASK_NS = 200_000_000
+"""Least time between two questions for the same whole."""
+
+REPLY_NS = 1_000_000_000
+"""Least time between two wholes of a channel for one asker."""
 
 MAX_HELD_BYTES = 32 * 2**20
 """Most bytes held of one sibling until gaps close and wholes are complete."""
@@ -128,7 +131,7 @@ class SiblingLink:
     def may_reply(self, channel: str, now_ns: int) -> bool:
         """Return whether this sibling may get the whole of a channel, and note that it does."""
         last = self._replied_ns.get(channel)
-        if last is not None and now_ns - last < ASK_NS:
+        if last is not None and now_ns - last < REPLY_NS:
             return False
         self._replied_ns[channel] = now_ns
         return True

@@ -15,10 +15,12 @@ class Contribution(NamedTuple):
     """What one sibling has for a key.
 
     Attributes:
+        owner: its id.
         at: monotonic seconds at which it came.
         numbers: as `own` of the sibling returned them; finite.
     """
 
+    owner: str
     at: float
     numbers: Sequence[float]
 
@@ -71,7 +73,7 @@ class SharedSums:
         if numbers is None:
             owners.pop(owner, None)
         elif len(numbers) <= MAX_NUMBERS and all(map(math.isfinite, numbers)):
-            owners[owner] = Contribution(now, numbers)
+            owners[owner] = Contribution(owner, now, numbers)
         if not owners:
             del self._theirs[key]
         self._on_siblings(key, list(owners.values()))

@@ -20,14 +20,15 @@ from .lines import (
     LOG_PACE,
     N_AHEAD,
     N_LINES,
-    N_PACE,
+    N_TARGETS,
+    PACE_TARGETS,
     PROMPTS_AHEAD,
     PROMPTS_HELD,
     SINCE,
     TIMES,
     WORK,
 )
-from .sibling_accounts import SiblingAccounts
+from .sibling_accounts import SiblingAccounts, follow_targets
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
@@ -38,14 +39,8 @@ MAX_ROWS = 16_384
 FIRST_ROWS = 16
 """Rows of a new table, which doubles when it is full."""
 
-PACE_STEP = 0.05
-"""Least step of a pace per observation: it follows about twenty."""
-
 MOST_SURPRISE = 0.5
 """Largest logarithm of an error from which a pace learns: a stall is not a speed."""
-
-PACE_PRIOR = 5.0
-"""Observations that the pace 1 counts for."""
 
 
 class OpenRequest(msgspec.Struct, gc=False):
@@ -84,7 +79,8 @@ class Accounts:
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
     the tokens of their whole prompts, and the monotonic seconds since which the first of them is computed; tokens of the
     whole prompts of those whose response has begun; decayed milliseconds of prompt work with the time of their last
-    change; and the logarithm of the endpoint's pace with the number of observations behind it.
+    change; the logarithm of the endpoint's pace with the number of observations behind it; and the sum and number of the paces
+    that this process has observed, from which its siblings learn the same.
     """
 
     def __init__(self) -> None:
@@ -103,7 +99,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (10, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (12, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -174,10 +170,12 @@ class Accounts:
         if row < 0:
             return 1.0
         column, most = self._table[:, row], math.log(slowest)
-        column[N_PACE] += 1.0
-        step = max(PACE_STEP, 1.0 / (column[N_PACE] + PACE_PRIOR))
-        moved = column[LOG_PACE] + step * min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
-        column[LOG_PACE] = min(max(moved, -most), most)
+        target = column[LOG_PACE] + min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
+        follow_targets(column, 1.0, target)
+        column[LOG_PACE] = min(max(column[LOG_PACE], -most), most)
+        column[PACE_TARGETS] += target
+        column[N_TARGETS] += 1.0
+        self._note(row)
         return math.exp(float(column[LOG_PACE]))
 
     def _drop(self, request: OpenRequest) -> None:
@@ -224,7 +222,9 @@ class Accounts:
 
     def _add_up(self, name: str, siblings: Sequence[Contribution]) -> None:
         if name in self._rows or len(self._rows) < MAX_ROWS:
-            self._siblings.set(self.row(name), siblings)
+            row = self.row(name)
+            self._siblings.set(row, siblings)
+            self._siblings.teach_pace(row, siblings, self._table[:, row])
 
     def _forget_others(self, names: frozenset[str]) -> None:
         """Close up the rows of endpoints that are not in the fleet and have no request under way."""

@@ -40,6 +40,9 @@ MAX_RELATIVE_ERROR = 10.0
 MAX_MILLISECONDS = 1e9
 """Longest accepted time, twelve days; also keeps sums finite."""
 
+MAX_FADED = 256.0
+"""Most observations of other processes that age the own ones at once: a process that joins brings old ones too."""
+
 N_SWEEPS = 3
 """Passes of the solver per observation; it starts from the last solution, which one observation hardly changes."""
 
@@ -93,6 +96,8 @@ class LinearFit:
         self._products = [0.0] * n
         self._scale = 1.0
         self._n_observations = 0.0
+        self._n_seen = 0
+        """Own observations, forgotten ones included."""
         self._fit_error, self._prior_error, self._gain = _FadingMean(), _FadingMean(), _FadingMean()
         self._mape = _FadingMean()
         self._is_fitted = False
@@ -114,7 +119,7 @@ class LinearFit:
         """Return the sums of the own observations, which add up over processes."""
         means = [each for mean in (self._fit_error, self._prior_error, self._gain) for each in mean.sums]
         triangle = [each for row, squares in enumerate(self._squares) for each in squares[row:]]
-        return [self._n_observations, *means, *self._products, *triangle]
+        return [float(self._n_seen), self._n_observations, *means, *self._products, *triangle]
 
     def add_up(self, others: Sequence[Sequence[float]]) -> None:
         """Fit to the own observations and those of other processes, in place of what was given before.
@@ -123,11 +128,12 @@ class LinearFit:
             others: `sums` of each; those of another length, which have other features, are left out.
         """
         n = len(self._priors)
-        wanted = 1 + 9 + n + n * (n + 1) // 2
+        wanted = 2 + 9 + n + n * (n + 1) // 2
         fitting = [each for each in others if len(each) == wanted]
-        self._theirs = (
-            _Sums.of([sum(column) for column in zip(*fitting, strict=True)], n) if fitting else None
-        )
+        theirs = _Sums.of([sum(column) for column in zip(*fitting, strict=True)], n) if fitting else None
+        if theirs is not None and self._theirs is not None:
+            self._fade(min(max(0.0, theirs.n_seen - self._theirs.n_seen), MAX_FADED))
+        self._theirs = theirs
         self._judge()
         self._solve()
         self._in_force = self._learned() if self._is_fitted else self._priors
@@ -152,6 +158,7 @@ class LinearFit:
         self._compare(milliseconds, by_priors, by_factors)
         noise = NOISE_SHARE * by_priors
         weight = self._weight(abs(milliseconds - by_factors) / noise)
+        self._n_seen += 1
         self._n_observations = self._n_observations * self._decay + 1.0
         self._add(parts, milliseconds, weight / (noise * noise))
         self._solve()
@@ -184,6 +191,15 @@ class LinearFit:
         if is_fitted is not self._is_fitted:
             self._is_fitted = is_fitted
             self._in_force = self._learned() if is_fitted else self._priors
+
+    def _fade(self, n: float) -> None:
+        """Forget as much as with `n` observations: those of other processes are later than the own ones so far."""
+        part = self._decay**n
+        self._n_observations *= part
+        self._products = [part * each for each in self._products]
+        self._squares = [[part * each for each in row] for row in self._squares]
+        for mean in (self._fit_error, self._prior_error, self._gain):
+            mean.fade(n)
 
     def _learned(self) -> tuple[float, ...]:
         return tuple(prior * factor for prior, factor in zip(self._priors, self._factors, strict=True))
@@ -234,6 +250,11 @@ class _FadingMean:
         self._squares = self._squares * self._decay + number * number
         self._weight = self._weight * self._decay + 1.0
 
+    def fade(self, n: float) -> None:
+        """Give what is known the weight that it has after `n` further numbers."""
+        part = self._decay**n
+        self._sum, self._squares, self._weight = self._sum * part, self._squares * part, self._weight * part
+
     @property
     def sums(self) -> tuple[float, float, float]:
         """Return the weighted sums of the numbers, of their squares, and of the weights."""
@@ -268,6 +289,7 @@ class _FadingMean:
 class _Sums:
     """Sums of observations of other processes, see `LinearFit.sums`."""
 
+    n_seen: float
     n_observations: float
     gain: _FadingMean
     products: list[float]
@@ -276,12 +298,12 @@ class _Sums:
     @classmethod
     def of(cls, sums: Sequence[float], n: int) -> _Sums:
         """Return the sums of `n` features from their list."""
-        triangle = iter(sums[10 + n :])
+        triangle = iter(sums[11 + n :])
         squares = [[0.0] * n for _ in range(n)]
         for row in range(n):
             for column in range(row, n):
                 squares[row][column] = squares[column][row] = next(triangle)
-        return cls(sums[0], _FadingMean.of(sums[7:10]), list(sums[10 : 10 + n]), squares)
+        return cls(sums[0], sums[1], _FadingMean.of(sums[8:11]), list(sums[11 : 11 + n]), squares)
 
 
 def _log_error(observed: float, predicted: float) -> float:

@@ -1,12 +1,31 @@
 """Lines of the accounts of a cost model: one number per endpoint each."""
 
-WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE = range(10)
+(
+    WORK,
+    BOOKED,
+    N_AHEAD,
+    PROMPTS_AHEAD,
+    SINCE,
+    PROMPTS_HELD,
+    BUSY_MS,
+    BUSY_AT,
+    LOG_PACE,
+    N_PACE,
+    PACE_TARGETS,
+    N_TARGETS,
+) = range(12)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 10
+N_LINES = 12
 
 TIMES = (SINCE, BUSY_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""
 
 BUSY_S = 10.0
 """Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
+
+PACE_STEP = 0.05
+"""Least step of a pace per observation: it follows about twenty."""
+
+PACE_PRIOR = 5.0
+"""Observations that the pace 1 counts for."""

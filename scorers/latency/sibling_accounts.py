@@ -17,6 +17,10 @@ from .lines import (
     N_AHEAD,
     N_LINES,
     N_PACE,
+    N_TARGETS,
+    PACE_PRIOR,
+    PACE_STEP,
+    PACE_TARGETS,
     PROMPTS_AHEAD,
     PROMPTS_HELD,
     SINCE,
@@ -36,6 +40,8 @@ class SiblingAccounts:
         self._table: FloatArray = np.zeros((N_LINES, 0))
         """The same as lines; rebuilt after changes, before the next decision."""
         self._is_current = True
+        self._taught: dict[int, dict[str, tuple[float, float]]] = {}
+        """By row and owner, the sum and the number of the observed paces that were learned from."""
 
     def __bool__(self) -> bool:
         return bool(self._columns)
@@ -55,6 +61,32 @@ class SiblingAccounts:
             self._table[:, row] = total
         else:
             self._is_current = False
+
+    def teach_pace(self, row: int, siblings: Sequence[Contribution], own: FloatArray) -> None:
+        """Learn the pace of an endpoint from what siblings have observed since the last time.
+
+        Args:
+            row: of the endpoint.
+            siblings: what they have.
+            own: own lines of the endpoint, changed in place. One who knows less than a new sibling takes its pace.
+        """
+        before, after = self._taught.get(row, {}), dict[str, tuple[float, float]]()
+        for owner, _, numbers in siblings:
+            if len(numbers) != N_LINES:
+                continue
+            total, n = numbers[PACE_TARGETS], numbers[N_TARGETS]
+            after[owner] = total, n
+            if owner not in before:
+                if numbers[N_PACE] > own[N_PACE]:
+                    own[LOG_PACE], own[N_PACE] = numbers[LOG_PACE], numbers[N_PACE]
+                continue
+            known_total, known_n = before[owner]
+            if n > known_n:
+                follow_targets(own, n - known_n, (total - known_total) / (n - known_n))
+        if after:
+            self._taught[row] = after
+        else:
+            self._taught.pop(row, None)
 
     def n_ahead(self, row: int) -> float:
         """Return the requests of the siblings on an endpoint whose response has not begun."""
@@ -78,7 +110,21 @@ class SiblingAccounts:
     def move(self, rows: Mapping[int, int]) -> None:
         """Follow new numbers of the rows; rows that are not named are forgotten."""
         self._columns = {rows[row]: column for row, column in self._columns.items() if row in rows}
+        self._taught = {rows[row]: taught for row, taught in self._taught.items() if row in rows}
         self._is_current = False
+
+
+def follow_targets(column: FloatArray, n: float, mean: float) -> None:
+    """Move the pace of an endpoint towards observed ones, in place.
+
+    Args:
+        column: lines of the endpoint.
+        n: observations.
+        mean: of the logarithms of the observed paces.
+    """
+    column[N_PACE] += n
+    step = max(PACE_STEP, 1.0 / (column[N_PACE] + PACE_PRIOR))
+    column[LOG_PACE] += (1.0 - (1.0 - step) ** n) * (mean - column[LOG_PACE])
 
 
 def _column(sibling: Contribution) -> FloatArray:
@@ -97,7 +143,3 @@ def _add(table: FloatArray, other: FloatArray) -> None:
     table[BUSY_MS] *= np.exp((table[BUSY_AT] - at) / BUSY_S)
     table[BUSY_MS] += other[BUSY_MS] * np.exp((other[BUSY_AT] - at) / BUSY_S)
     table[BUSY_AT] = at
-    n_pace = table[N_PACE] + other[N_PACE]
-    weighted = table[LOG_PACE] * table[N_PACE] + other[LOG_PACE] * other[N_PACE]
-    table[LOG_PACE] = weighted / np.maximum(n_pace, 1.0)
-    table[N_PACE] = n_pace

@@ -187,3 +187,13 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "latency-approximate": _latency_approximate,
 }
 """docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""
+
+
+def replica_configs(fleet: FleetSpec) -> dict[str, KVAtlasConfig]:
+    """Return the configurations of which replicas are compared: those of `precise`, `approximate` and `latency`."""
+    tiers = _event_tiers(fleet)
+    return {
+        "weights": _config(tiers),
+        "approximate": _config(_learned_tiers(fleet)),
+        "latency": _config(tiers, "fleet-cost-scorer"),
+    }

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from typing import Generic, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kvatlas.fleet.in_flight import Booking, InFlight
+from kvatlas.fleet.predictions import Predictions
+from kvatlas.fleet.replicas.channel import Channel
 from kvatlas.fleet.replicas.entries import Entries
+from kvatlas.fleet.replicas.knowledge import Knowledge
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.predicted import Prediction
+from kvatlas.indexer.prefix import Prefix
+from kvatlas.indexer.tiers import TierSpec, TierTable
+from kvatlas.scorers.core.model import Candidate
 from support.replica_network import MS, Network
+
+S = TypeVar("S")
 
 NAMES = ("a", "b", "c")
 KEYS = ("x", "y", "z")
@@ -36,27 +50,26 @@ class Sums:
         return self.own.get(key, 0) + self.theirs[key]
 
 
-def make_sums(_: str) -> tuple[Sums, dict[str, Entries[int]]]:
+def make_sums(_: str) -> tuple[Sums, dict[str, Channel]]:
     sums = Sums()
     return sums, {"sums": sums.channel}
 
 
-class Interleavings(RuleBasedStateMachine):
-    """Replicas whose messages meet any fate; once the network is well again, all of them have the same sums."""
+class Fates(RuleBasedStateMachine, Generic[S]):
+    """Replicas whose messages meet any fate."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = Network(make_sums)
+    network: Network[S]
 
     @initialize()
     def start_all(self) -> None:
         for name in NAMES:
             self.network.start(name)
+        self.network.run(300, step_ms=25)
 
-    @rule(name=st.sampled_from(NAMES), key=st.sampled_from(KEYS), value=st.integers(0, 1000))
-    def put(self, name: str, key: str, value: int) -> None:
-        if name in self.network.hosts:
-            self.network.hosts[name].state.put(key, value)
+    @rule()
+    def run_well(self) -> None:
+        self.network.fate = lambda: [MS]
+        self.network.run(100, step_ms=25)
 
     @rule(delays=st.lists(DELAYS, min_size=1, max_size=20), ms=st.integers(5, 300))
     def run_badly(self, delays: list[list[int]], ms: int) -> None:
@@ -79,23 +92,116 @@ class Interleavings(RuleBasedStateMachine):
             host = self.network.hosts[name]
             host.is_cut_off = not host.is_cut_off
 
+    def recover(self) -> None:
+        """Make the network well, and let time pass."""
+        for host in self.network.hosts.values():
+            host.is_cut_off = False
+        self.network.fate = lambda: [MS]
+        self.network.run(2500, step_ms=25)
+        for host in self.network.hosts.values():
+            assert len(host.replica.live) == len(self.network.hosts) - 1
+
+
+class Interleavings(Fates[Sums]):
+    """Once the network is well again, all replicas have the same sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = Network(make_sums)
+
+    @rule(name=st.sampled_from(NAMES), key=st.sampled_from(KEYS), value=st.integers(0, 1000))
+    def put(self, name: str, key: str, value: int) -> None:
+        if name in self.network.hosts:
+            self.network.hosts[name].state.put(key, value)
+
     @invariant()
     def no_sum_is_negative(self) -> None:
         for host in self.network.hosts.values():
             assert all(host.state.total(key) >= 0 for key in KEYS)
 
     def teardown(self) -> None:
-        for host in self.network.hosts.values():
-            host.is_cut_off = False
-        self.network.fate = lambda: [MS]
-        self.network.run(2500, step_ms=25)
+        self.recover()
         hosts = self.network.hosts.values()
         expected = {key: sum(host.state.own.get(key, 0) for host in hosts) for key in KEYS}
         for host in hosts:
             assert {key: host.state.total(key) for key in KEYS} == expected
-            assert len(host.replica.live) == len(hosts) - 1
+        super().teardown()
+
+
+class Picker:
+    """What a picker has of its endpoints, and the requests that it has sent there."""
+
+    def __init__(self) -> None:
+        atlas = Atlas(tiers=TierTable([TierSpec(name="gpu", media=("GPU",))]), seed=0, core=index_core())
+        self.predictions = Predictions(atlas, ttl_s=500.0)
+        for name in KEYS:
+            atlas.add(name)
+            for ledger in atlas.ledgers(name):
+                ledger.use_block_size(1)
+        knowledge = Knowledge(lambda: 0.0)
+        knowledge.follow(atlas, self.predictions)
+        self.channels = knowledge.channels
+        self.in_flight = InFlight(knowledge.bookings)
+        self._atlas = atlas
+        self.open: list[tuple[Booking, Prediction]] = []
+
+    def route(self, endpoint: str, tokens: int) -> None:
+        prefix = Prefix(array("I", range(tokens, tokens + 4)))
+        match = self._atlas.match(prefix)[endpoint]
+        picked = Candidate(name=endpoint, address=endpoint, labels={}, load=None, prefix=match)
+        prediction = self.predictions.routed(picked, prefix, now=0.0)
+        assert prediction is not None
+        self.open.append((self.in_flight.book(endpoint, tokens=tokens, now=0.0), prediction))
+
+    def begin(self, number: int) -> None:
+        booking, prediction = self.open[number % len(self.open)]
+        booking.begun()
+        self.predictions.begun(prediction)
+
+    def end(self, number: int) -> None:
+        booking, prediction = self.open.pop(number % len(self.open))
+        booking.ended()
+        self.predictions.withdraw(prediction)
+
+
+def make_picker(_: str) -> tuple[Picker, dict[str, Channel]]:
+    picker = Picker()
+    return picker, picker.channels
+
+
+class Requests(Fates[Picker]):
+    """Once the network is well again, each request of a picker that lives counts once everywhere, and no other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = Network(make_picker)
+
+    @rule(name=st.sampled_from(NAMES), endpoint=st.sampled_from(KEYS), tokens=st.integers(1, 9))
+    def route(self, name: str, endpoint: str, tokens: int) -> None:
+        if name in self.network.hosts:
+            self.network.hosts[name].state.route(endpoint, tokens)
+
+    @rule(name=st.sampled_from(NAMES), number=st.integers(0, 9), ends=st.booleans())
+    def respond(self, name: str, number: int, ends: bool) -> None:
+        host = self.network.hosts.get(name)
+        if host is not None and host.state.open:
+            (host.state.end if ends else host.state.begin)(number)
+
+    def teardown(self) -> None:
+        self.recover()
+        pickers = [host.state for host in self.network.hosts.values()]
+        for endpoint in KEYS:
+            own = [each.in_flight.own(endpoint) for each in pickers]
+            total = (sum(each.requests for each in own), sum(each.tokens for each in own))
+            for picker in pickers:
+                load = picker.in_flight.of(endpoint)
+                assert (load.requests, load.tokens) == total
+        n_open = sum(len(each.open) for each in pickers)
+        assert [len(each.predictions._predicted) for each in pickers] == [n_open] * len(pickers)
         super().teardown()
 
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(stateful_step_count=15)
+TestRequests = Requests.TestCase
+TestRequests.settings = settings(stateful_step_count=15)

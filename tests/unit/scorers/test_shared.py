@@ -1,0 +1,135 @@
+"""What plugins learn of other processes: sums of fits, accounts, paces, sessions and cold requests."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.model import Candidate
+from kvatlas.scorers.core.shared import SharedSums, SharedUses
+from kvatlas.scorers.core.sibling_sessions import SiblingSessions, digest_of
+from kvatlas.scorers.latency.accounts import Accounts
+from kvatlas.scorers.latency.fit import LinearFit
+from kvatlas.scorers.latency.lines import LOG_PACE, N_AHEAD, N_LINES, N_PACE, N_TARGETS, PACE_TARGETS, WORK
+
+COSTS = (40.0, 0.09)
+
+
+def observe(fits: list[LinearFit], rng: Random) -> None:
+    features = (1.0, rng.uniform(100, 5000))
+    ms = sum(map(float.__mul__, COSTS, features)) * rng.uniform(0.9, 1.1)
+    for fit in fits:
+        fit.observe(features, ms)
+
+
+def test_fits_of_three_processes_know_together_what_one_would() -> None:
+    one, parts = LinearFit((30.0, 0.06)), [LinearFit((30.0, 0.06)) for _ in range(3)]
+    rng = Random(1)
+    for number in range(300):
+        observe([one, parts[number % 3]], rng)
+        for part in parts:
+            part.add_up([each.sums() for each in parts if each is not part])
+
+    assert one.state().is_fitted
+    for part in parts:
+        assert part.state().is_fitted
+        assert part.n_observations == pytest.approx(one.n_observations, rel=0.01)
+        assert part.coefficients == pytest.approx(one.coefficients, rel=0.01)
+
+
+def test_fit_returns_to_its_own_observations_when_the_others_are_gone() -> None:
+    fit, other = LinearFit((30.0, 0.06)), LinearFit((30.0, 0.06))
+    rng = Random(1)
+    for _ in range(100):
+        observe([other], rng)
+    fit.add_up([other.sums(), [1.0, 2.0]])
+    assert fit.state().is_fitted
+
+    fit.add_up([])
+
+    assert fit.n_observations == 0
+    assert fit.coefficients == (30.0, 0.06)
+
+
+def test_fit_keeps_most_of_what_it_knows_when_a_process_with_many_observations_joins() -> None:
+    fit, old = LinearFit((30.0, 0.06)), LinearFit((30.0, 0.06))
+    rng = Random(1)
+    for _ in range(500):
+        observe([old], rng)
+    observe([fit], rng)
+    fit.add_up([old.sums()])
+    assert fit.sums()[1] == 1.0
+
+
+def candidates() -> Candidates:
+    return Candidates.of([Candidate(name=name, address=name, labels={}, load=None) for name in ("a", "b")])
+
+
+def lines(**named: float) -> list[float]:
+    numbers = [0.0] * N_LINES
+    for name, value in named.items():
+        numbers[{"work": WORK, "ahead": N_AHEAD, "n_pace": N_PACE, "pace": LOG_PACE,
+                 "targets": PACE_TARGETS, "n_targets": N_TARGETS}[name]] = value  # fmt: skip
+    return numbers
+
+
+def test_accounts_of_siblings_add_up_by_endpoint() -> None:
+    accounts = Accounts()
+    for owner in ("x", "y"):
+        accounts.shared.take(owner, "b", lines(work=100, ahead=1), now=5.0)
+    assert accounts.columns(candidates())[[WORK, N_AHEAD]].tolist() == [[0, 200], [0, 2]]
+
+    accounts.shared.take("x", "b", None, now=6.0)
+    assert accounts.columns(candidates())[WORK].tolist() == [0, 100]
+    accounts.shared.take("y", "b", None, now=6.0)
+    assert not accounts.columns(candidates()).any()
+
+
+@pytest.mark.parametrize("bad", [[1.0], [math.nan] * N_LINES, [math.inf] * N_LINES])
+def test_accounts_that_make_no_sense_are_ignored(bad: list[float]) -> None:
+    accounts = Accounts()
+    accounts.shared.take("x", "b", bad, now=5.0)
+    assert not accounts.columns(candidates()).any()
+
+
+def test_pace_is_learned_from_each_observation_of_siblings_once() -> None:
+    one, other = Accounts(), Accounts()
+    for error in (0.2, 0.3, -0.1):
+        one.learn_pace(one.row("b"), error, slowest=8.0)
+    told = lines(pace=one.columns(candidates())[LOG_PACE, 1], n_pace=3.0, targets=0.0, n_targets=0.0)
+    other.shared.take("x", "b", told, now=0.0)  # a sibling that knows more
+    assert other.columns(candidates())[LOG_PACE, 1] == told[LOG_PACE]
+
+    one.learn_pace(one.row("b"), 0.4, slowest=8.0)
+    target = told[LOG_PACE] + 0.4
+    for _ in range(2):
+        told = lines(pace=9.0, n_pace=4.0, targets=target, n_targets=1.0)
+        other.shared.take("x", "b", told, now=0.0)
+
+    paces = [each.columns(candidates())[LOG_PACE, 1] for each in (one, other)]
+    assert paces[0] == pytest.approx(paces[1])
+
+
+def test_sums_are_collected_only_when_somebody_shares() -> None:
+    sums = SharedSums(lambda *_: None, lambda *_: None, lambda: ())
+    uses = SharedUses(lambda *_: None, dict)
+    sums.note("k")
+    uses.note("k", "v")
+    assert (sums.changed, uses.changed) == ({}, {})
+
+
+def test_sessions_of_siblings_are_bounded_and_the_last_use_counts() -> None:
+    sessions = SiblingSessions(10.0, most=2)
+    sessions.take(digest_of("s"), "new", 5.0, 5.0)
+    sessions.take(digest_of("s"), "old", 4.0, 6.0)
+    assert sessions.of("s") == ("new", 5.0)
+
+    for name in ("t", "u"):
+        sessions.take(digest_of(name), "e", 7.0, 7.0)
+    assert (sessions.of("s"), len(sessions.uses())) == (None, 2)
+    sessions.take(digest_of("v"), "e", 30.0, 30.0)
+    assert sessions.uses().keys() == {digest_of("v")}
+    assert "session" not in digest_of("session")
