@@ -12,6 +12,7 @@ MODULES = {
     "request-path": "tokenization.request_path",
     "scrape": "fleet.scrape",
     "snapshot": "fleet.snapshot",
+    "warm-start": "fleet.warm_start",
     "cluster": "fleet.cluster",
     "replica-cost": "fleet.replica_cost",
     "decision": "routing.decision",

@@ -65,6 +65,24 @@ class Registry:
         """Models of registered instances."""
         return frozenset(model for e in self._fleet if (model := e.instance.model) is not None)
 
+    def registrations(self) -> list[Registration]:
+        """Return all registrations."""
+        return [each for ranks in self._ranks.values() for each in ranks.values()]
+
+    def check(self, registration: Registration) -> None:
+        """Check whether a registration that does not exist can be added, but for its sockets.
+
+        Raises:
+            AlreadyRegisteredError: the instance or rank exists with different data.
+            TooManyRegisteredError: `max_ranks` are registered.
+        """
+        self._check(registration)
+        if sum(map(len, self._ranks.values())) >= self._max_ranks:
+            raise TooManyRegisteredError(
+                f"{self._max_ranks} ranks are registered, which is rest.maxRegistered or what half of the open files "
+                "allow (ulimit -n); unregister some that are gone, or raise the limit"
+            )
+
     async def register(self, registration: Registration) -> bool:
         """Follow a publisher; return False if the same registration exists.
 
@@ -77,12 +95,7 @@ class Registry:
         ranks = self._ranks.get(name, {})
         if ranks.get(rank.rank) == registration:
             return False
-        self._check(registration)
-        if sum(map(len, self._ranks.values())) >= self._max_ranks:
-            raise TooManyRegisteredError(
-                f"{self._max_ranks} ranks are registered, which is rest.maxRegistered or what half of the open files "
-                "allow (ulimit -n); unregister some that are gone, or raise the limit"
-            )
+        self.check(registration)
         if ranks:
             self._fleet.add_rank(name, rank)
         else:
@@ -98,20 +111,9 @@ class Registry:
         Raises:
             NotRegisteredError: the instance or rank is not registered.
         """
+        removed = self.find(tenant, name, rank)
         endpoint = Instance(name, tenant).endpoint
-        ranks = self._ranks.get(endpoint, {})
-        removed = [
-            registration
-            for registration in ranks.values()
-            if (registration.instance.tenant, registration.instance.name) == (tenant, name)
-            and rank in (None, registration.addresses.rank)
-        ]
-        if not removed:
-            which = "" if rank is None else f"rank {rank} of "
-            raise NotRegisteredError(
-                f"{which}instance {name!r} of tenant {tenant!r} was not registered; "
-                "GET /workers lists what is, and configured endpoints are removed from the configuration"
-            )
+        ranks = self._ranks[endpoint]
         for registration in removed:
             del ranks[registration.addresses.rank]
         if ranks:
@@ -120,6 +122,28 @@ class Registry:
             del self._ranks[endpoint]
             await self._fleet.remove(endpoint)
         return removed
+
+    def find(self, tenant: str, name: str, rank: int | None) -> list[Registration]:
+        """Return the registration of a rank of an instance, or of every rank if `rank` is None.
+
+        Raises:
+            NotRegisteredError: the instance or rank is not registered.
+        """
+        endpoint = Instance(name, tenant).endpoint
+        ranks = self._ranks.get(endpoint, {})
+        found = [
+            registration
+            for registration in ranks.values()
+            if (registration.instance.tenant, registration.instance.name) == (tenant, name)
+            and rank in (None, registration.addresses.rank)
+        ]
+        if not found:
+            which = "" if rank is None else f"rank {rank} of "
+            raise NotRegisteredError(
+                f"{which}instance {name!r} of tenant {tenant!r} was not registered; "
+                "GET /workers lists what is, and configured endpoints are removed from the configuration"
+            )
+        return found
 
     async def _add(self, registration: Registration) -> None:
         name = registration.instance.endpoint

@@ -1,4 +1,4 @@
-"""The snapshot of the fleet: read at the start, written periodically and at the end.
+"""The snapshot of the fleet: read at the start, written periodically and at the end, and given to replicas that start.
 
 The ledger and the stream position of a rank are saved at the same moment. Other tasks run between two ranks, and files are
 read and written in a thread. Shared tiers are saved last. Blocks that a rank stored there after it was saved come again
@@ -13,7 +13,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +42,7 @@ from .instance import Instance
 from .metrics import SnapshotMetrics
 from .rank import Rank
 from .roster import Wanted
+from .snapshot_merge import newest_of
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class Snapshots:
         self._models, self._wanted = frozenset(models), wanted
         self._created = math.nan
         self._snapshot: Snapshot | None = None
+        self._origin = f"{self._path}"
+        """Where the snapshot is from, for the log."""
         self._n_taken = self._n_blocks = 0
         self._failure = ""
         self._stopping = asyncio.Event()
@@ -120,7 +123,7 @@ class Snapshots:
         if self._snapshot is not None:
             left_out = [f"{name} ({self._reason(each)})" for name, each in self._snapshot.endpoints.items()]
             log.info(
-                "snapshot %s of kvatlas %s, %.0f s old: %d endpoint(s) restored with %d blocks%s%s", self._path,
+                "snapshot %s of kvatlas %s, %.0f s old: %d endpoint(s) restored with %d blocks%s%s", self._origin,
                 self._snapshot.head.kvatlas, time.time() - self._created, self._n_taken, self._n_blocks,
                 "; left out: " if left_out else "", ", ".join(left_out),
             )  # fmt: skip
@@ -173,10 +176,50 @@ class Snapshots:
             ranks=tuple(ranks),
         )
 
-    async def read(self) -> None:
-        """Read the file; an unusable file is logged and ignored."""
-        if not self._config.file:
-            return
+    async def read(self, given: Snapshot | None = None, *, giver: str = "") -> None:
+        """Read the file; an unusable file is logged and ignored.
+
+        Args:
+            given: snapshot that a sibling made now, None without one. Of endpoints that are in both, the one is used whose
+                stream is further.
+            giver: name of that sibling, for the log.
+        """
+        if self._config.file:
+            await self._read_own()
+        if given is not None:
+            has_own = self._snapshot is not None
+            self._snapshot = newest_of(self._snapshot, given) if self._snapshot is not None else given
+            self._origin = f"of replica {giver}" + (f" and {self._path}" if has_own else "")
+            self._created = time.time()
+        if self._snapshot is not None:
+            for medium in self._snapshot.fleet.media:
+                self._atlas.tiers.of(medium)
+
+    async def decode(self, pieces: Sequence[bytes]) -> Snapshot:
+        """Return the snapshot that a sibling made now.
+
+        Raises:
+            SnapshotError: it is damaged, or was made under another configuration.
+        """
+
+        def decoded() -> Snapshot:
+            # clocks of two machines are not compared
+            return read_snapshot(b"".join(pieces), self._head(time.time()), max_age_s=None)
+
+        return await asyncio.to_thread(decoded)
+
+    async def pieces(self, created: float) -> AsyncGenerator[bytes]:
+        """Yield the snapshot of this moment, in the order of the file. The event loop is free between two ranks."""
+        encoder, spaces = SnapshotEncoder(), set[str]()
+        yield encoder.start(self._head(created))
+        for endpoint in list(self._fleet):
+            if (saved := await self.save(endpoint)) is not None:
+                yield await asyncio.to_thread(encoder.endpoint, saved)
+                spaces.add(endpoint.instance.space)
+        shared = {space: self._atlas.dump_shared(space) for space in spaces}
+        yield encoder.end(SavedFleet(media=self._atlas.tiers.unknown_media, shared=shared))
+
+    async def _read_own(self) -> None:
         try:
             self._snapshot = await asyncio.to_thread(self._read_file)
         except FileNotFoundError:
@@ -189,8 +232,6 @@ class Snapshots:
             )  # fmt: skip
         else:
             self._created = self._snapshot.head.created
-            for medium in self._snapshot.fleet.media:
-                self._atlas.tiers.of(medium)
 
     def _reason(self, saved: SavedEndpoint) -> str:
         """Return why no endpoint took the saved state."""
@@ -228,17 +269,10 @@ class Snapshots:
 
     async def _write_file(self, created: float) -> int:
         """Write the file; return its size."""
-        file, encoder = await asyncio.to_thread(Replacement, self._path), SnapshotEncoder()
+        file = await asyncio.to_thread(Replacement, self._path)
         try:
-            await asyncio.to_thread(lambda: file.write(encoder.start(self._head(created))))
-            spaces: set[str] = set()
-            for endpoint in list(self._fleet):
-                if (saved := await self.save(endpoint)) is not None:
-                    await asyncio.to_thread(_append, file, encoder, saved)
-                    spaces.add(endpoint.instance.space)
-            shared = {space: self._atlas.dump_shared(space) for space in spaces}
-            fleet = SavedFleet(media=self._atlas.tiers.unknown_media, shared=shared)
-            await asyncio.to_thread(lambda: file.write(encoder.end(fleet)))
+            async for piece in self.pieces(created):
+                await asyncio.to_thread(file.write, piece)
             await asyncio.to_thread(file.commit)
         except BaseException:
             await asyncio.to_thread(file.discard)
@@ -253,10 +287,6 @@ class Snapshots:
             seed=self._atlas.seed,
             tiers=saved_tiers(self._atlas.tiers),
         )
-
-
-def _append(file: Replacement, encoder: SnapshotEncoder, endpoint: SavedEndpoint) -> None:
-    file.write(encoder.endpoint(endpoint))
 
 
 def _text(addresses: EndpointAddresses) -> str:

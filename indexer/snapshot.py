@@ -162,13 +162,13 @@ class SnapshotEncoder:
         return piece
 
 
-def read_snapshot(data: bytes, expected: SavedHead, *, max_age_s: float) -> Snapshot:
+def read_snapshot(data: bytes, expected: SavedHead, *, max_age_s: float | None) -> Snapshot:
     """Decode the snapshot in `data` and check that this process can use it.
 
     Args:
         data: the whole file.
         expected: head of a snapshot that this process would start now.
-        max_age_s: age beyond which a snapshot is rejected.
+        max_age_s: age beyond which a snapshot is rejected; None for one of this moment, by another machine's clock.
     Raises:
         SnapshotError: it is damaged, too old, or was made under another configuration.
     Cost: O(bytes), in copies of whole columns.
@@ -183,7 +183,9 @@ def read_snapshot(data: bytes, expected: SavedHead, *, max_age_s: float) -> Snap
         raise SnapshotError("damaged", f"it holds an invalid value: {error}") from None
     if not isinstance(head, SavedHead) or not isinstance(fleet, SavedFleet):
         raise SnapshotError("damaged", "its first frame is not a head, or its last is not a fleet")
-    _check_head(head, expected, max_age_s)
+    if max_age_s is not None:
+        _check_age(head, expected, max_age_s)
+    _check_head(head, expected)
     named = {each.name: each for each in endpoints if isinstance(each, SavedEndpoint)}
     if len(named) < len(endpoints):
         raise SnapshotError("damaged", "it holds an endpoint twice, or a frame of another type")
@@ -212,13 +214,16 @@ def _frames(data: bytes) -> Iterator[memoryview]:
         yield view[start:position]
 
 
-def _check_head(head: SavedHead, expected: SavedHead, max_age_s: float) -> None:
+def _check_age(head: SavedHead, expected: SavedHead, max_age_s: float) -> None:
     age = expected.created - head.created
     if not -MAX_CLOCK_SKEW_S <= age <= max_age_s:
         raise SnapshotError(
             "age",
             f"it was made {age:.0f} s ago by this machine's clock, and snapshot.maxAge is {max_age_s:.0f} s",
         )
+
+
+def _check_head(head: SavedHead, expected: SavedHead) -> None:
     if head.models != expected.models:
         raise SnapshotError(
             "models",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cluster, events, load, models, requests, setup
+from . import cluster, events, load, models, replicas, requests, setup
 from .check import Check
 from .stages import servers
 
@@ -10,6 +10,7 @@ CHECKS: tuple[Check, ...] = (
     *setup.CHECKS,
     *models.CHECKS,
     *cluster.CHECKS,
+    *replicas.CHECKS,
     *events.CHECKS,
     *load.CHECKS,
     *requests.CHECKS,

@@ -12,6 +12,7 @@ from ...configs.schema import KVAtlasConfig
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.kubernetes.cluster import Cluster
+from ...fleet.replicas.view import ReplicasView
 from .stages.visits import Visit
 
 Labels = Mapping[str, str]
@@ -56,6 +57,7 @@ class Deployment:
         cluster: discovery and election of the running process; None for a file alone.
         refused: file -> reason why its present content is not in force.
         visits: endpoint -> what answered at its address; absent if it was not visited.
+        replicas: of the running process; None if it decides alone, or for a file.
     """
 
     config: KVAtlasConfig
@@ -66,6 +68,7 @@ class Deployment:
     cluster: Cluster | None = None
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     visits: Mapping[str, Visit] = field(default_factory=dict[str, Visit])
+    replicas: ReplicasView | None = None
 
     @property
     def endpoints(self) -> Iterator[tuple[Fleet, Endpoint]]:

@@ -55,8 +55,12 @@ class Answers(Protocol):
         """Return expected and reused tokens by endpoint."""
         ...
 
-    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+    async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
         """Change weights.
+
+        Args:
+            changed: name -> weight.
+            force: put it in force here although a replica refuses it or is silent; it follows when it can.
 
         Raises:
             ConfigError: a name or value is impossible; nothing has changed.
@@ -64,7 +68,7 @@ class Answers(Protocol):
         """
         ...
 
-    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+    async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:
         """Change the policy.
 
         Raises:
@@ -72,7 +76,7 @@ class Answers(Protocol):
         """
         ...
 
-    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+    async def set_shadow(self, policy: PolicyName | None, *, force: bool = False) -> ChangedOut:
         """Change the policy that decides without effect; None for none."""
         ...
 
@@ -114,27 +118,22 @@ class OwnAnswers:
         books = ((endpoint.name, self._fleet.audit.of(endpoint.name)) for endpoint in self._fleet)
         return AuditOut(endpoints=[_audited(name, each, now) for name, each in books if each is not None])
 
-    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+    async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:  # noqa: ARG002 - there are no replicas
         """See `Answers.set_weights`."""
-        return await changed_weights(self._live, changed)
+        found = _changed(self._live, await self._live.set_weights(changed))
+        return WeightsOut(**dict(found), weights=weights_of(self._live.plan))
 
-    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+    async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_policy`."""
         return _changed(self._live, await self._live.set_policy(policy))
 
-    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+    async def set_shadow(self, policy: PolicyName | None, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_shadow`."""
         return _changed(self._live, await self._live.set_shadow(policy))
 
 
 def _changed(live: LiveConfig, found: list[Change]) -> ChangedOut:
     return ChangedOut(generation=live.generation, changes=[str(change) for change in found])
-
-
-async def changed_weights(live: LiveConfig, changed: Mapping[str, object]) -> WeightsOut:
-    """Change the weights of this process; errors as of `Answers.set_weights`."""
-    found = _changed(live, await live.set_weights(changed))
-    return WeightsOut(**dict(found), weights=weights_of(live.plan))
 
 
 def page_of(found: list[Numbered], limit: int, missing_workers: tuple[int, ...] = ()) -> DecisionsOut:

@@ -20,7 +20,6 @@ from ...configs.schema import KVAtlasConfig
 from ...fleet.families import StateCollector
 from ...fleet.fleet import Fleet
 from ...fleet.lmcache.publishers import LmcachePublishers
-from ...fleet.registered import Registry
 from ...routing.observers.observers import Observers
 from ...routing.picker import Picker
 from ...routing.plan.live import LiveConfig
@@ -49,7 +48,8 @@ from .process import ProcessState, process_routes
 from .questions import QuestionDoor
 from .recorder import recorder_routes
 from .reference import reference_routes
-from .registration import registration_routes
+from .registration import Registrations, registration_routes
+from .replicas import replica_routes
 from .reviewed import MetricsReviews, ReviewAuth
 from .score import Scores, score_routes
 from .shadow import shadow_routes
@@ -76,7 +76,7 @@ def rest_app(
     answers: Answers,
     observers: Observers,
     live: LiveConfig,
-    instances: Registry,
+    instances: Registrations,
     model_names: frozenset[str],
     registry: CollectorRegistry,
     metrics: RestMetrics,
@@ -130,14 +130,15 @@ def rest_app(
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
-    app.include_router(weight_routes(live, picker.records.decisions, answers.set_weights))
-    app.include_router(policy_routes(live, answers.set_policy))
+    app.include_router(weight_routes(live, picker.records.decisions, answers))
+    app.include_router(policy_routes(live, answers))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))
     app.include_router(recorder_routes(observers.recorder))
-    app.include_router(shadow_routes(observers, answers.set_shadow))
-    app.include_router(doctor_routes(picker.fleet, live, registry, state.cluster))
+    app.include_router(shadow_routes(observers, answers))
+    app.include_router(doctor_routes(picker.fleet, live, registry, state))
+    app.include_router(replica_routes(state.replicas, live))
     app.include_router(process_routes(registry, state.why_not_ready))
     app.include_router(ui_routes())
     describe(app, tokens)

@@ -9,7 +9,6 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from ...fleet.fleet import Fleet
-from ...fleet.kubernetes.cluster import Cluster
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
@@ -17,9 +16,12 @@ from ..doctor.deployment import Counts, Deployment
 from ..doctor.stages.pools import stages_apart
 from ..doctor.stages.visits import Visits
 from .doctor_models import CheckOut, DoctorOut
+from .process import ProcessState
 
 
-def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, cluster: Cluster) -> APIRouter:
+def doctor_routes(
+    fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, state: ProcessState
+) -> APIRouter:
     """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
     visits = Visits()
@@ -36,8 +38,9 @@ def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, c
             now=time.monotonic(),
             wall=time.time(),
             refused=live.refusals,
-            cluster=cluster,
+            cluster=state.cluster,
             visits=visited,
+            replicas=state.replicas,
         )
         return diagnosis(examine(CHECKS, deployment))
 

@@ -343,6 +343,14 @@ class ConfigOut(Own):
     config: Any = Field(description="as a file writes it, with what endpoints.file lists")
 
 
+class ReplicaGenerationOut(Own):
+    """The configuration of one replica."""
+
+    name: str
+    generation: int = Field(description="of the configuration in force there")
+    problem: str | None = Field(default=None, description="why the change is not in force there yet")
+
+
 class ChangedOut(Own):
     """Answer of a change of the configuration in force."""
 
@@ -350,6 +358,9 @@ class ChangedOut(Own):
     changes: list[str] = Field(description="`weights.queue: 2 -> 3`; empty when nothing differs")
     missing_workers: list[int] = Field(
         default=[], description="with several workers: those that have not told yet that they decide by it"
+    )
+    replicas: list[ReplicaGenerationOut] = Field(
+        default=[], description="with several replicas: what is in force on each, this one first"
     )
 
 

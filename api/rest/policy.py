@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from fastapi import APIRouter
 
 from ...configs.policies import policy_of
-from ...configs.section import PolicyName
 from ...routing.plan.live import LiveConfig
+from .answers import Answers
+from .force import Force
 from .models import ChangedOut
 from .policy_models import PolicyIn, PolicyOut
 
-SetPolicy = Callable[[PolicyName], Awaitable[ChangedOut]]
-"""See `Answers.set_policy`."""
 
-
-def policy_routes(live: LiveConfig, set_policy: SetPolicy) -> APIRouter:
+def policy_routes(live: LiveConfig, answers: Answers) -> APIRouter:
     """Return the routes of `/v1/policy`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -26,11 +22,11 @@ def policy_routes(live: LiveConfig, set_policy: SetPolicy) -> APIRouter:
         return PolicyOut(generation=live.generation, policy=policy_of(live.in_force))
 
     @router.put("/policy", summary="Change the policy")
-    async def change(body: PolicyIn) -> ChangedOut:
+    async def change(body: PolicyIn, *, force: Force = False) -> ChangedOut:
         """Choose endpoints by this policy from the next decision on, also in place of plugins.
 
         The file is not written: when it is loaded again, its policy is in force.
         """
-        return await set_policy(body.policy)
+        return await answers.set_policy(body.policy, force=force)
 
     return router

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from ...fleet.kubernetes.cluster import Cluster
+from ...fleet.replicas.view import ReplicasView
 from .errors import UnavailableError
 from .models import ReadyOut
 
@@ -20,10 +21,12 @@ class ProcessState:
     Attributes:
         why_not_ready: returns the reasons why no requests should be sent here; none if they should.
         cluster: discovery and election.
+        replicas: the others that decide for the same endpoints; None if this process decides alone.
     """
 
     why_not_ready: Callable[[], Sequence[str]]
     cluster: Cluster
+    replicas: ReplicasView | None = None
 
 
 def process_routes(registry: CollectorRegistry, why_not_ready: Callable[[], Sequence[str]]) -> APIRouter:

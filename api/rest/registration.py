@@ -5,7 +5,8 @@ Source: Mooncake RFC #1403; `/workers`, 201 and 409 as Dynamo's standalone index
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from fastapi import APIRouter, Response
 
@@ -19,7 +20,7 @@ from ...fleet.endpoint import Endpoint
 from ...fleet.errors import TooManyRegisteredError
 from ...fleet.fleet import Fleet
 from ...fleet.instance import Instance
-from ...fleet.registered import STORES, Registration, Registry
+from ...fleet.registered import STORES, Registration
 from .errors import BadRequestError
 from .metrics import RestMetrics
 from .models import (
@@ -34,9 +35,30 @@ from .models import (
 )
 
 
+class Registrations(Protocol):
+    """The registered instances, of this process or of several; see `fleet.registered.Registry`."""
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Models of registered instances."""
+        ...
+
+    def of(self, endpoint: str) -> Mapping[int, Registration]:
+        """Return the registrations of an endpoint by rank."""
+        ...
+
+    async def register(self, registration: Registration) -> bool:
+        """Follow a publisher; return False if the same registration exists."""
+        ...
+
+    async def unregister(self, tenant: str, name: str, rank: int | None) -> list[Registration]:
+        """Remove a rank of an instance, or every rank if `rank` is None; return the removed registrations."""
+        ...
+
+
 def registration_routes(
     fleet: Fleet,
-    registry: Registry,
+    registry: Registrations,
     *,
     allowed: Sequence[Network],
     model_names: frozenset[str],
@@ -152,7 +174,7 @@ def _tcp_address(field: str, text: str, allowed: Sequence[Network]) -> str:
     return address.text
 
 
-def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registry) -> Worker:
+def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registrations) -> Worker:
     registrations = registry.of(endpoint.name)
     first = next(iter(registrations.values()), None)
     listeners = {

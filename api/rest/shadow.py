@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from fastapi import APIRouter
 
-from ...configs.section import PolicyName
 from ...routing.observers.observers import Observers
 from ...routing.observers.shadow.shadow import Shadow
 from ...scorers.core.shadow import RunningMean, share_interval
+from .answers import Answers
+from .force import Force
 from .models import ChangedOut
 from .shadow_models import MeanOut, ShadowIn, ShadowOut, ShareOut
 
@@ -30,11 +29,7 @@ NO_SHADOW = ShadowOut(
 )
 
 
-SetShadow = Callable[[PolicyName | None], Awaitable[ChangedOut]]
-"""See `Answers.set_shadow`."""
-
-
-def shadow_routes(observers: Observers, set_shadow: SetShadow) -> APIRouter:
+def shadow_routes(observers: Observers, answers: Answers) -> APIRouter:
     """Return the routes of `/v1/shadow`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -44,12 +39,12 @@ def shadow_routes(observers: Observers, set_shadow: SetShadow) -> APIRouter:
         return _state(observers.shadow) if observers.shadow is not None else NO_SHADOW
 
     @router.put("/shadow", summary="Compare another policy")
-    async def change(body: ShadowIn) -> ChangedOut:
+    async def change(body: ShadowIn, *, force: Force = False) -> ChangedOut:
         """Have a policy decide on live requests from now on, in place of any other shadow; it routes none.
 
         The file is not written: when it is loaded again, its shadow is in force.
         """
-        return await set_shadow(body.policy)
+        return await answers.set_shadow(body.policy, force=force)
 
     return router
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -14,9 +13,11 @@ from ...routing.decision_log import DecisionLog
 from ...routing.plan.live import LiveConfig
 from ...routing.plan.weights import weights_of
 from ...routing.preview import Preview, preview
+from .answers import Answers
 from .decision_models import DecisionSummaryOut
 from .errors import BadRequestError
 from .explanation import summary
+from .force import Force
 from .models import ErrorOut, Own, WeightsOut
 
 Changed = Annotated[dict[str, Any], Body(examples=[{"queue": 3, "cpuPrefixCache": 0.5}])]
@@ -71,11 +72,7 @@ class PreviewOut(Own):
     moved: list[MovedOut] = Field(description="the newest 20 that changed")
 
 
-SetWeights = Callable[[Mapping[str, object]], Awaitable[WeightsOut]]
-"""See `Answers.set_weights`."""
-
-
-def weight_routes(live: LiveConfig, log: DecisionLog, set_weights: SetWeights) -> APIRouter:
+def weight_routes(live: LiveConfig, log: DecisionLog, answers: Answers) -> APIRouter:
     """Return the routes of `/v1/weights` and `/v1/weights/preview`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -93,13 +90,13 @@ def weight_routes(live: LiveConfig, log: DecisionLog, set_weights: SetWeights) -
         )
 
     @router.put("/weights", summary="Change weights", responses=_IMPOSSIBLE)
-    async def change(changed: Changed) -> WeightsOut:
-        """Change the named weights for every decision from now on; the others stay.
+    async def change(changed: Changed, *, force: Force = False) -> WeightsOut:
+        """Change the named weights for every decision from now on; the others stay. With several replicas, on all or on none.
 
         The file is not written: when it is loaded again, its weights are in force.
         """
         try:
-            return await set_weights(changed)
+            return await answers.set_weights(changed, force=force)
         except ConfigError as error:
             raise BadRequestError(str(error)) from None
 

@@ -8,6 +8,7 @@ import { beginDoctor } from "./doctor.js";
 import { showFleet } from "./fleet.js";
 import { followPolicy } from "./policy.js";
 import { rememberFleet } from "./prompt.js";
+import { beginReplicas } from "./replicas.js";
 import { watch } from "./stream.js";
 import { followWeights } from "./weights.js";
 
@@ -29,6 +30,7 @@ watch({
     followWeights(frame.generation);
     if (!last) {
       beginAudit();
+      beginReplicas();
       beginDoctor();
     }
     last = frame;

@@ -107,7 +107,7 @@ class WorkersAnswers:
                 total[endpoint.name] = _sum(before, endpoint) if before is not None else endpoint
         return AuditOut(endpoints=list(total.values()), missing_workers=list(self._requests.silent(replies)))
 
-    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+    async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:  # noqa: ARG002
         """See `Answers.set_weights`; returns once every worker that replies decides by them.
 
         Raises:
@@ -115,11 +115,11 @@ class WorkersAnswers:
         """
         return await self._change("weights", changed, WeightsOut)
 
-    async def set_policy(self, policy: PolicyName) -> ChangedOut:
+    async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_policy`; returns and raises as `set_weights`."""
         return await self._change("policy", policy, ChangedOut)
 
-    async def set_shadow(self, policy: PolicyName | None) -> ChangedOut:
+    async def set_shadow(self, policy: PolicyName | None, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_shadow`; returns and raises as `set_weights`."""
         return await self._change("shadow", policy, ChangedOut)
 

@@ -136,5 +136,8 @@ class ConfigFollower:
         live = self._live
         if live.loaded.endpoints.file:
             await live.load(
-                live.loaded.endpoints.file, why, lambda: LoadedConfig(with_listed_endpoints(live.loaded))
+                live.loaded.endpoints.file,
+                why,
+                lambda: LoadedConfig(with_listed_endpoints(live.loaded)),
+                is_list=True,
             )

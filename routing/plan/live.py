@@ -20,6 +20,7 @@ from ...fleet.errors import ConfigRefusedError
 from ..errors import SchedulingError
 from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
+from .rest_changes import with_changes
 from .weights import with_weights
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,10 @@ class LiveConfig:
         """File -> its state when it was last loaded."""
         self.on_change: Callable[[], Awaitable[None]] = _notify_nobody
         """Called after the generation or the refusals changed."""
+        self.on_file: Callable[[], None] = _do_nothing
+        """Called after a configuration file was loaded, which ends what REST changed."""
+        self._file = start.config
+        """The configuration as its file had it."""
         self.paths = paths
         self._switch, self._settle, self._metrics = switch, settle, metrics
         self._prepare = prepare
@@ -137,13 +142,54 @@ class LiveConfig:
                 self._switch(self.plan, generation)
                 self.generation = generation
 
-    async def load(self, name: str, why: str, read: Callable[[], LoadedConfig]) -> None:
+    def check_changes(self, values: Mapping[str, object]) -> None:
+        """Check what REST changed on another replica, in place of all that it changed before. Nothing changes.
+
+        Raises:
+            ConfigError: a name or value is impossible.
+            ConfigRefusedError: it cannot be put in force.
+        """
+        try:
+            plan = make_plan(with_changes(self.loaded, self._file, values), before=self.plan)
+        except SchedulingError as error:
+            raise ConfigRefusedError(str(error)) from error
+        _live_changes(self.in_force, plan.config)
+
+    async def put_changes(
+        self, values: Mapping[str, object], *, origin: str, generation: int
+    ) -> list[Change]:
+        """Put in force what REST changed here or on another replica, in place of all that it changed before.
+
+        Args:
+            values: see `with_changes`.
+            origin: for the log.
+            generation: of the configuration from then on, unless it has a later one.
+        Raises:
+            ConfigError: a name or value is impossible; nothing has changed.
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        async with self._turn:
+            try:
+                loaded = LoadedConfig(with_changes(self.loaded, self._file, values))
+                later = max(generation, self.generation)
+                return await self._put_in_force(loaded, "rest", origin, generation=later)
+            except SchedulingError as error:
+                self._metrics.loaded("rest", "refused")
+                raise ConfigRefusedError(f"{origin}: {error}") from error
+            except (ConfigError, ConfigRefusedError):
+                self._metrics.loaded("rest", "refused")
+                raise
+
+    async def load(
+        self, name: str, why: str, read: Callable[[], LoadedConfig], *, is_list: bool = False
+    ) -> None:
         """Read a configuration and put it in force, or keep why it is refused.
 
         Args:
             name: of the file or files, for the log and for refusals.
             why: label of counters: `file` or `signal`.
             read: reads the file; called in a thread, while no other change is made.
+            is_list: whether it is a list of endpoints alone, so that what REST changed stays.
         """
         refusal: str | None = None
         async with self._turn:
@@ -154,6 +200,9 @@ class LiveConfig:
                     self._metrics.loaded(why, "unchanged")
                 else:
                     await self._put_in_force(loaded, why, name)
+                    if not is_list:
+                        self._file = loaded.config
+                        self.on_file()
             except (ConfigError, ConfigRefusedError) as error:
                 refusal = str(error)
         self.refusals.pop(name, None)
@@ -246,6 +295,10 @@ class LiveConfig:
 
 
 async def _notify_nobody() -> None:
+    """Do nothing."""
+
+
+def _do_nothing() -> None:
     """Do nothing."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import httpx
@@ -12,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from kvatlas.api.rest.answers import OwnAnswers, changed_weights
+from kvatlas.api.rest.answers import OwnAnswers
 from kvatlas.api.rest.config import config_routes
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.policy import policy_routes
@@ -64,10 +63,10 @@ async def rest() -> AsyncGenerator[Rest]:
     install_error_handlers(app)
     app.include_router(config_routes(live))
     log = DecisionLog(max_count=100, max_bytes=10**7)
-    app.include_router(weight_routes(live, log, partial(changed_weights, live)))
     async with make_fleet() as fleet:
         own = OwnAnswers(log, fleet, live)
-    app.include_router(policy_routes(live, own.set_policy))
+    app.include_router(weight_routes(live, log, own))
+    app.include_router(policy_routes(live, own))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         one = Rest(client, live, log)
         yield one
@@ -98,6 +97,7 @@ async def test_weights_named_are_changed(rest: Rest) -> None:
             "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
             "weights": {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5},
             "missingWorkers": [],
+            "replicas": [],
         },
     )
     assert rest.switched == [rest.live.in_force]

@@ -1,0 +1,220 @@
+"""The configuration of all replicas: what REST changes on one of them holds on all, or on none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...configs.changes import Change
+from ...configs.errors import ConfigError
+from ...events.errors import KVAtlasError
+from ...fleet.errors import ConfigRefusedError
+from ...fleet.replicas.agreement import Agreement, Check, Outcome, PutInForce
+from ...fleet.replicas.word import Changes
+from ...fleet.replicas.words import Words
+from ...routing.plan.live import LiveConfig
+from ...routing.plan.rest_changes import digest, ended_by_file
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "configuration"
+"""Name of the channel."""
+
+LIMIT_SHARE = 0.8
+"""Longest time for the votes on a change, as a share of the silence after which a replica is dropped."""
+
+PATIENCE_S = 5.0
+"""Longest wait for changes made at the same time on other replicas."""
+
+TURN_S = 0.05
+"""Time between two looks at what takes too long, while a change is being made."""
+
+
+class Part(Protocol):
+    """A part of what REST changes that is not in the configuration."""
+
+    def check(self, values: Mapping[str, object]) -> None:
+        """Raise a KVAtlasError if all that REST changed could not be put in force."""
+        ...
+
+    async def put(self, values: Mapping[str, object]) -> None:
+        """Put in force all that REST changed; raises ConfigRefusedError, with nothing changed, if it cannot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """A change that is in force.
+
+    Attributes:
+        changes: what it changed here.
+        behind: replica -> why it is not in force there yet.
+    """
+
+    changes: list[Change]
+    behind: Mapping[str, str]
+
+
+class SharedConfiguration:
+    """This replica's configuration among those of its siblings.
+
+    Args:
+        replica: id of this replica.
+        name: its name.
+        live: the configuration in force.
+        living: returns the ids of the siblings that live.
+        silent_s: time after which a silent replica is dropped.
+
+    Attributes:
+        agreement: with the siblings.
+        words: the channel that carries it.
+        part: what REST changes beside the configuration; None if there is nothing.
+    """
+
+    def __init__(
+        self,
+        replica: str,
+        name: str,
+        live: LiveConfig,
+        *,
+        living: Callable[[], Collection[str]],
+        silent_s: float,
+    ) -> None:
+        self._live = live
+        self.agreement = Agreement(
+            replica,
+            name,
+            living=living,
+            clock=time.monotonic_ns,
+            limit_ns=round(silent_s * LIMIT_SHARE * 1e9),
+            patience_ns=round(PATIENCE_S * 1e9),
+        )
+        self.words = Words(self.agreement, self._wake)
+        self.part: Part | None = None
+        self._has_work = asyncio.Event()
+        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._made: list[Change] = []
+        """What the last change that was put in force changed here."""
+        live.on_change = self._restated
+        live.on_file = self._file_loaded
+        self.agreement.restated(generation=live.generation, digest=digest(live.in_force))
+
+    async def change(
+        self, changed: Mapping[str, object], *, ended: Collection[str] = (), force: bool = False
+    ) -> Agreed:
+        """Put a change in force on all replicas that live, or on none.
+
+        Args:
+            changed: see `rest_changes`.
+            ended: keys of earlier changes that hold no more.
+            force: put it in force here in any case; siblings follow when they can.
+        Raises:
+            ConfigError: a name or value is impossible.
+            ConfigRefusedError: it is in force nowhere; the message says which replica refused it or was silent.
+        """
+        values: dict[str, bytes | None] = dict.fromkeys(ended)
+        values |= {key: json.dumps(value).encode() for key, value in changed.items()}
+        before = self.agreement.word.changes
+        self._check(before.with_(values, before.stamp))
+        ticket = self.agreement.propose(values, force=force)
+        future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        self._wake()
+        try:
+            outcome = await future
+        finally:
+            del self._waiting[ticket]
+        if outcome.stamp is None:
+            reasons = "; ".join(f"{name}: {why}" for name, why in outcome.refusals.items())
+            raise ConfigRefusedError(
+                f"in force on no replica: {reasons}. With ?force=true it is in force here, and the others follow when they can"
+            )
+        return Agreed(self._made, outcome.refusals)
+
+    async def run(self) -> None:
+        """Do what the agreement asks for, until cancelled. At rest it waits for words alone."""
+        while True:
+            self._has_work.clear()
+            while actions := self.agreement.todo():
+                for action in actions:
+                    await self._do(action)
+            self.words.say()
+            with contextlib.suppress(TimeoutError):
+                # not `wait_for`, which before Python 3.12 may lose a cancellation
+                async with asyncio.timeout(TURN_S if self._waiting else None):
+                    await self._has_work.wait()
+            self.agreement.tick()
+
+    async def _do(self, action: Check | PutInForce | Outcome) -> None:
+        match action:
+            case Check(changes):
+                self.agreement.checked(changes.stamp, self._refusal(changes))
+            case PutInForce(changes):
+                await self._put(changes)
+            case Outcome(ticket):
+                if (future := self._waiting.get(ticket)) is not None and not future.done():
+                    future.set_result(action)
+        self.words.say()
+
+    async def _put(self, changes: Changes) -> None:
+        refusal = ""
+        who = changes.stamp.replica.partition("/")[0]
+        try:
+            self._check(changes)  # so that the part is not put in force if the configuration cannot be
+            if self.part is not None:
+                await self.part.put(_values(changes))
+            self._made = await self._live.put_changes(
+                _values(changes), origin=f"REST on replica {who}", generation=changes.stamp.number
+            )
+        except (ConfigError, KVAtlasError, ValueError) as error:
+            refusal = str(error)
+            log.warning(
+                "generation %d of replica %s is not in force here: %s", changes.stamp.number, who, error
+            )
+        self.agreement.in_force(
+            changes.stamp,
+            generation=self._live.generation,
+            digest=digest(self._live.in_force),
+            refusal=refusal,
+        )
+
+    def _refusal(self, changes: Changes) -> str:
+        try:
+            self._check(changes)
+        except (ConfigError, KVAtlasError, ValueError) as error:
+            return str(error)
+        return ""
+
+    def _check(self, changes: Changes) -> None:
+        values = _values(changes)
+        self._live.check_changes(values)
+        if self.part is not None:
+            self.part.check(values)
+
+    def _wake(self) -> None:
+        self._has_work.set()
+
+    async def _restated(self) -> None:
+        self.agreement.restated(generation=self._live.generation, digest=digest(self._live.in_force))
+        self._wake()
+
+    def _file_loaded(self) -> None:
+        """End for all what REST changed of the file that was loaded anew."""
+        gone = ended_by_file(self.agreement.word.changes.values)
+        if gone:
+            self.agreement.propose(dict.fromkeys(gone), force=True)
+            self._wake()
+
+
+def _values(changes: Changes) -> dict[str, object]:
+    """Return the values of changes.
+
+    Raises:
+        ValueError: one is no JSON.
+    """
+    return {key: json.loads(value) for key, value in changes.values.items()}

@@ -1,0 +1,137 @@
+"""What replicas do together beside sharing what they know: warm starts, and one configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Protocol
+
+from prometheus_client.metrics_core import Metric
+
+from ...api.rest.answers import Answers
+from ...events.tasks import keep
+from ...fleet.registered import Registry
+from ...fleet.replicas.channel import Channel, Letters
+from ...fleet.replicas.identity import Identity
+from ...fleet.replicas.sibling import Sibling
+from ...fleet.replicas.word import Word
+from ...fleet.snapshots import Snapshots
+from ...routing.plan.live import LiveConfig
+from .answers import ReplicaAnswers
+from .configuration import CHANNEL, SharedConfiguration
+from .registrations import SharedRegistrations
+from .warm import LETTERS, WarmStarts
+
+
+class Network(Protocol):
+    """This replica's messages to its siblings."""
+
+    @property
+    def identity(self) -> Identity:
+        """This replica."""
+        ...
+
+    @property
+    def channels(self) -> MutableMapping[str, Channel]:
+        """Name -> what is shared; complete before the network starts."""
+        ...
+
+    @property
+    def letters(self) -> MutableMapping[str, Letters]:
+        """Name -> receiver of letters; complete before the network starts."""
+        ...
+
+    def living(self) -> Sequence[str]:
+        """Return the ids of the siblings that are heard."""
+        ...
+
+    def siblings(self) -> Sequence[Sibling]:
+        """Return what is known of the siblings."""
+        ...
+
+    def post(self, name: str, to: str, payload: bytes) -> None:
+        """Send a letter to one sibling, for its receiver of that name."""
+        ...
+
+
+class Together:
+    """One replica among its siblings. Implements `fleet.replicas.view.ReplicasView`.
+
+    Args:
+        network: to the siblings, not started yet.
+        snapshots: of this process.
+        live: its configuration.
+        transport: name of the transport.
+        silent_s: time after which a silent sibling is dropped.
+    """
+
+    def __init__(
+        self, network: Network, snapshots: Snapshots, live: LiveConfig, *, transport: str, silent_s: float
+    ) -> None:
+        self._network, self._snapshots, self._live, self._transport = network, snapshots, live, transport
+        self._warm = WarmStarts(
+            snapshots,
+            replica=network.identity.id,
+            siblings=network.living,
+            post=lambda to, payload: network.post(LETTERS, to, payload),
+        )
+        self._shared = SharedConfiguration(
+            network.identity.id, network.identity.name, live, living=network.living, silent_s=silent_s
+        )
+        network.letters[LETTERS] = self._warm
+        network.channels[CHANNEL] = self._shared.words
+
+    @property
+    def identity(self) -> Identity:
+        """See `ReplicasView.identity`."""
+        return self._network.identity
+
+    @property
+    def transport(self) -> str:
+        """See `ReplicasView.transport`."""
+        return self._transport
+
+    @property
+    def word(self) -> Word:
+        """See `ReplicasView.word`."""
+        return self._shared.agreement.word
+
+    @property
+    def words(self) -> Mapping[str, Word]:
+        """See `ReplicasView.words`."""
+        return self._shared.agreement.words
+
+    def siblings(self) -> Sequence[Sibling]:
+        """See `ReplicasView.siblings`."""
+        return self._network.siblings()
+
+    def answers(self, own: Answers) -> Answers:
+        """Return the REST answers of this replica among the others."""
+        return ReplicaAnswers(own, self._live, self._shared)
+
+    def registrations(self, own: Registry) -> SharedRegistrations:
+        """Return the registered instances of all replicas."""
+        return SharedRegistrations(own, self._shared)
+
+    async def read_snapshot(self) -> None:
+        """Read the snapshot of a sibling and of the own file; call it once, after the network was started."""
+        given = await self._warm.take()
+        if given is None:
+            await self._snapshots.read()
+        else:
+            await self._snapshots.read(given[1], giver=given[0].partition("/")[0])
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Begin what goes on while the process runs."""
+        return [
+            keep(self._warm.give, "snapshots for other replicas", needed=False),
+            keep(self._shared.run, "configuration of all replicas", needed=False),
+        ]
+
+    def ready(self) -> None:
+        """Give snapshots from now on: the engines' history is known."""
+        self._warm.ready()
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metrics of warm starts."""
+        return self._warm.families()

@@ -1,0 +1,38 @@
+"""What is shown of this replica and its siblings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from .identity import Identity
+from .sibling import Sibling
+from .word import Word
+
+
+class ReplicasView(Protocol):
+    """This replica among its siblings, for REST, the dashboard and the doctor."""
+
+    @property
+    def identity(self) -> Identity:
+        """This replica."""
+        ...
+
+    @property
+    def transport(self) -> str:
+        """Name of the transport, as `replicas.transport` has it."""
+        ...
+
+    @property
+    def word(self) -> Word:
+        """What this replica says about its configuration."""
+        ...
+
+    @property
+    def words(self) -> Mapping[str, Word]:
+        """What its siblings say about theirs, by id."""
+        ...
+
+    def siblings(self) -> Sequence[Sibling]:
+        """Return what is known of the siblings, then of senders whose messages are refused."""
+        ...

@@ -1,0 +1,74 @@
+"""What REST changes of a configuration, as values that other replicas can apply to theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+import msgspec
+
+from ...configs.errors import ConfigError, Problem
+from ...configs.policies import POLICY_NAMES, with_policy, with_shadow
+from ...configs.schema import KVAtlasConfig
+from ...configs.section import PolicyName
+from .plan import make_plan
+from .weights import with_weights
+
+POLICY, SHADOW = "policy", "shadow"
+"""Keys of what REST changes: the name of a policy, and the name of a policy or null."""
+
+WEIGHT = "weight/"
+"""Beginning of the key of a weight, before the name that `weights_of` gives it."""
+
+_OWN = ("server", "snapshot", "recorder", "replicas", "api_version", "kind")
+"""Sections that differ between replicas that decide alike."""
+
+
+def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str, object]) -> KVAtlasConfig:
+    """Return a configuration with what REST changed, and nothing that it changed before.
+
+    Args:
+        config: in force, as it was loaded, with earlier changes.
+        file: as its file had it.
+        values: key -> value; weights count only under policy `weights`.
+
+    Raises:
+        ConfigError: a policy, or a weight's name or value is impossible.
+        SchedulingError: the plugins make no profile.
+    """
+    found = msgspec.structs.replace(
+        config,
+        policy=file.policy,
+        weights=file.weights,
+        plugins=file.plugins,
+        scheduling_profiles=file.scheduling_profiles,
+        shadow=file.shadow,
+    )
+    if POLICY in values:
+        found = with_policy(found, _policy(POLICY, values[POLICY]))
+    if SHADOW in values:
+        shadow = values[SHADOW]
+        found = with_shadow(found, None if shadow is None else _policy(SHADOW, shadow))
+    weights = {key.removeprefix(WEIGHT): value for key, value in values.items() if key.startswith(WEIGHT)}
+    if weights and found.policy == "weights":
+        found = with_weights(found, make_plan(found), weights)
+    return found
+
+
+def _policy(key: str, value: object) -> PolicyName:
+    """Return the name of a policy, which a sibling of a later version may have and this one not."""
+    for name in POLICY_NAMES:
+        if value == name:
+            return name
+    raise ConfigError(key, [Problem(f"found {value!r}, expected one of {', '.join(POLICY_NAMES)}")])
+
+
+def ended_by_file(keys: Iterable[str]) -> list[str]:
+    """Return the keys that a newly loaded file ends, because it has its own values for them."""
+    return [key for key in keys if key in {POLICY, SHADOW} or key.startswith(WEIGHT)]
+
+
+def digest(config: KVAtlasConfig) -> str:
+    """Return 12 hexadecimal digits that replicas have in common if they decide alike. Cost: O(endpoints)."""
+    shared = {name: getattr(config, name) for name in config.__struct_fields__ if name not in _OWN}
+    return blake2b(msgspec.json.encode(shared, enc_hook=str, order="sorted"), digest_size=6).hexdigest()

@@ -1,0 +1,57 @@
+"""What REST changed, applied to a configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig, WeightsConfig
+from kvatlas.routing.plan.rest_changes import digest, ended_by_file, with_changes
+
+FILE = KVAtlasConfig(api_version="kvatlas/v1", weights=WeightsConfig(queue=4))
+
+
+def test_changes_take_the_place_of_all_earlier_ones() -> None:
+    first = with_changes(FILE, FILE, {"weight/queue": 5, "weight/gpuPrefixCache": 3, "shadow": "latency"})
+    assert (first.weights.queue, first.weights.gpu_prefix_cache, first.shadow.policy) == (5, 3, "latency")
+    second = with_changes(first, FILE, {"weight/gpuPrefixCache": 2, "shadow": None})
+    assert (second.weights.queue, second.weights.gpu_prefix_cache, second.shadow.policy) == (4, 2, None)
+    assert with_changes(second, FILE, {}) == FILE
+
+
+def test_weights_wait_while_another_policy_is_in_force() -> None:
+    latency = with_changes(FILE, FILE, {"policy": "latency", "weight/queue": 5})
+    assert (latency.policy, latency.weights.queue) == ("latency", 4)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"policy": "another"},
+        {"policy": ["latency"]},
+        {"policy": None},
+        {"shadow": 5},
+        {"weight/queue": "x"},
+        {"weight/queue": -1},
+        {"weight/none": 1},
+    ],
+)
+def test_impossible_values_of_a_sibling_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        with_changes(FILE, FILE, values)
+
+
+def test_loaded_file_ends_what_it_has_values_for() -> None:
+    assert ended_by_file(["policy", "instance/a/b/0", "weight/queue", "shadow"]) == [
+        "policy",
+        "weight/queue",
+        "shadow",
+    ]
+
+
+def test_digest_is_equal_where_decisions_are() -> None:
+    own = KVAtlasConfig(
+        api_version="kvatlas/v1", weights=WeightsConfig(queue=4), snapshot=SnapshotConfig(file="x")
+    )
+    assert digest(own) == digest(FILE)
+    assert digest(with_changes(FILE, FILE, {"weight/queue": 5})) != digest(FILE)
