@@ -43,7 +43,7 @@ from .filters import (
 from .filters import endpoint_attribute as attribute_filter
 from .filters import session_affinity as session_filter
 from .filters import topology_affinity as topology_filter
-from .handlers import data_parallel, disagg, header_profile, pd, single
+from .handlers import data_parallel, disagg, header_profile, joint_cost, pd, single
 from .latency import attainment, cost, fleet_cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
@@ -107,6 +107,7 @@ def builtin_registry() -> Registry:
         prefix_based,
         single,
         disagg,
+        joint_cost,
         pd,
         header_profile,
         data_parallel,

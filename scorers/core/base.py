@@ -92,20 +92,24 @@ class RunProfile(Protocol):
 
 
 class Handler(Protocol):
-    """Plugin that runs profiles for a request, and composes a placement of their decisions."""
+    """Plugin that runs profiles for a request, and composes a placement of their decisions.
+
+    Its optional methods below get the decision of the endpoint that answers, with the placement.
+    """
 
     @property
     def type(self) -> str:
         """Return the plugin type, its name in the configuration."""
         ...
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:
+    def place(self, request: RequestView, candidates: Candidates, run: RunProfile, *, rng: Rng) -> Decision:
         """Return the decision of the endpoint that answers, with a placement; nothing is picked if there is none.
 
         Args:
             request: the request.
             candidates: all endpoints, of all stages, with their prefixes; at least one.
             run: runs a profile on them.
+            rng: uniform draws.
         """
         ...
 

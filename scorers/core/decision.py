@@ -97,6 +97,25 @@ class Stage(msgspec.Struct, frozen=True):
     decision: Decision
 
 
+class PlacementOption(NamedTuple):
+    """A placement that a handler compared with others by its cost.
+
+    Attributes:
+        prefill: endpoint that computes the prompt; None if the one that answers does.
+        decode: endpoint that answers.
+        terms_ms: milliseconds of each part of its cost, by name; the names are the same for all options of a handler.
+    """
+
+    prefill: str | None
+    decode: str
+    terms_ms: Mapping[str, float]
+
+    @property
+    def total_ms(self) -> float:
+        """Return its cost."""
+        return sum(self.terms_ms.values())
+
+
 class Placement(msgspec.Struct, frozen=True):
     """The profiles that a handler ran for a request, beside the decision of the one that answers.
 
@@ -107,6 +126,7 @@ class Placement(msgspec.Struct, frozen=True):
         headers: lower-case name -> value, for the sidecar of the endpoint that answers.
         port: port to which the request goes instead of the endpoint's own; None for that.
         lacking: stage that the request needs and that no endpoint can do, or `PROFILE`; then none is picked. None otherwise.
+        options: the placement itself and the best others, if the handler compares them by cost; the chosen one first.
     """
 
     kind: str
@@ -115,6 +135,7 @@ class Placement(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     port: int | None = None
     lacking: str | None = None
+    options: tuple[PlacementOption, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, eq=False):

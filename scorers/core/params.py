@@ -61,6 +61,7 @@ class BuildContext:
         profiles: names of the scheduling profiles; for handlers alone.
         deciders: name of a decider -> the decider; for handlers alone.
         stage_headers: headers that a header handler has the sidecar get, None if there is none; for handlers alone.
+        kv_bytes_per_token: size of the KV state of a token, None if it is not known; for handlers alone.
     """
 
     tiers: tuple[str, ...] = ()
@@ -75,6 +76,7 @@ class BuildContext:
     profiles: tuple[str, ...] = ()
     deciders: Mapping[str, Decider] = field(default_factory=dict[str, Decider])
     stage_headers: StageHeaders | None = None
+    kv_bytes_per_token: float | None = None
 
     def known_predictor(self, name: str) -> None:
         """Check that there is a predictor of that name; an empty name is that of any.

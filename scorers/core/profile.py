@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,11 +12,6 @@ from .base import (
     AcceptsOldLoad,
     Admitter,
     Filter,
-    LearnsFromAnswers,
-    LearnsFromEnds,
-    LearnsFromLengths,
-    LearnsFromPicks,
-    MarksResponses,
     Picker,
     Predictor,
     ReadsMedia,
@@ -30,15 +24,14 @@ from .decision import Decision, WeightedScorer
 from .drops import Denied, Drop
 from .faults import PluginFault
 from .guard import (
-    call_plugin,
     checked_admission,
-    checked_headers,
     checked_pick,
     checked_predictions,
     checked_ratings,
     checked_verdicts,
     repaired,
 )
+from .learners import Learners
 from .max_score import MaxScorePicker
 from .model import RequestView
 from .operations import weigh
@@ -94,11 +87,7 @@ class Profile:
             *((name, scorer) for name, scorer, _ in scorers),
             (picker.type, picker),
         ]
-        self._learn_picks = [(name, each) for name, each in plugins if isinstance(each, LearnsFromPicks)]
-        self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
-        self._learn_ends = [(name, each) for name, each in plugins if isinstance(each, LearnsFromEnds)]
-        self._learn_lengths = [(name, each) for name, each in plugins if isinstance(each, LearnsFromLengths)]
-        self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
+        self._learners = Learners(plugins)
         self.reads_media = any(isinstance(each, ReadsMedia) for _, each in plugins)
         """Whether a plugin reads the media of requests."""
         self.max_load_age_s = min(_max_load_age_s(each) for _, each in (*plugins, *admitters))
@@ -183,54 +172,22 @@ class Profile:
         return bool(decision.drops) and decision.drops[-1].by in self._screeners
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
-        """Call the plugins after the request was routed; return the faults of those that raised."""
-        if not self._learn_picks:
-            return ()
-        calls = ((name, partial(each.picked, request, decision)) for name, each in self._learn_picks)
-        return _faults_of(calls)
+        """Call the plugins after the request was routed; see `Learners.picked`."""
+        return self._learners.picked(request, decision)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> tuple[PluginFault, ...]:
-        """Call the plugins with the time to first token; return the faults of those that raised."""
-        calls = (
-            (name, partial(each.answered, decision, ttft_s=ttft_s)) for name, each in self._learn_answers
-        )
-        return _faults_of(calls)
+        """Call the plugins with the time to first token; see `Learners.answered`."""
+        return self._learners.answered(decision, ttft_s=ttft_s)
 
     def ended(
         self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
     ) -> tuple[PluginFault, ...]:
-        """Call the plugins after a routed request ended; return the faults of those that raised.
-
-        Args:
-            decision: that routed it.
-            tpot_s: see `LearnsFromEnds`.
-            n_output: generated tokens as the picked endpoint counted them, None if that is not known.
-        """
-        if not self._learn_ends and not self._learn_lengths:
-            return ()
-        calls = [(name, partial(each.ended, decision, tpot_s=tpot_s)) for name, each in self._learn_ends]
-        if n_output is not None:
-            calls = [
-                *(
-                    (name, partial(each.generated, decision, n_tokens=n_output))
-                    for name, each in self._learn_lengths
-                ),
-                *calls,
-            ]
-        return _faults_of(calls)
+        """Call the plugins after a routed request ended; see `Learners.ended`."""
+        return self._learners.ended(decision, tpot_s=tpot_s, n_output=n_output)
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers to set on the response to a routed request, and the faults of plugins."""
-        if not self._mark:
-            return {}, ()
-        headers: dict[str, str] = {}
-        faults: list[PluginFault] = []
-        for name, each in self._mark:
-            marked, fault = checked_headers(name, each, decision)
-            headers |= marked
-            if fault is not None:
-                faults.append(fault)
-        return headers, tuple(faults)
+        return self._learners.response_headers(decision)
 
     @staticmethod
     def _predicted(
@@ -346,7 +303,3 @@ def _check_unique(kind: str, names: Iterable[str]) -> None:
         if name in seen:
             raise ProfileError(f"{kind} {name!r} is in the profile twice; give each its own name")
         seen.add(name)
-
-
-def _faults_of(calls: Iterable[tuple[str, Callable[[], None]]]) -> tuple[PluginFault, ...]:
-    return tuple(fault for name, call in calls if (fault := call_plugin(name, call)) is not None)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from ..errors import NoCandidatesError, ProfileError
-from .base import Handler, Predictor, Rng, Scorer
+from .base import AcceptsOldLoad, Handler, Predictor, Rng, Scorer
 from .candidates import Candidates
 from .decision import Decision, qualified
 from .faults import PluginFault
+from .learners import Learners
 from .model import Candidate, RequestView
 from .profile import Profile
 
@@ -42,10 +44,12 @@ class Scheduler:
         if not profiles:
             raise ProfileError("a handler needs at least one profile")
         self._profiles, self._handler, self._common = dict(profiles), handler, common
+        self._learners = Learners([(handler.type, handler)])
         self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
         """Whether a plugin reads the media of requests."""
         deciding = [*profiles.values()] if common is None else [common, *profiles.values()]
-        self.max_load_age_s = min(each.max_load_age_s for each in deciding)
+        own_s = handler.max_load_age_s if isinstance(handler, AcceptsOldLoad) else math.inf
+        self.max_load_age_s = min(own_s, *(each.max_load_age_s for each in deciding))
         """Age up to which the load of endpoints with known requests will do, see `AcceptsOldLoad`."""
 
     @property
@@ -94,7 +98,7 @@ class Scheduler:
             view = request if peer is None else replace(request, peer_labels=peer.labels)
             return self._profiles[profile].decide(view, candidates, rng=rng, after=first)
 
-        decision = self._handler.place(request, candidates if first is None else first.kept, run)
+        decision = self._handler.place(request, candidates if first is None else first.kept, run, rng=rng)
         if first is not None and first.faults:
             decision = replace(decision, faults=first.faults + decision.faults)
         return decision
@@ -106,17 +110,19 @@ class Scheduler:
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
         """Call the plugins after the request was routed; return the faults of those that raised."""
         calls = (profile.picked(request, each) for profile, each in self._parts(decision))
-        return tuple(fault for faults in calls for fault in faults)
+        faults = tuple(fault for faults in calls for fault in faults)
+        return faults + self._learners.picked(request, decision)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> tuple[PluginFault, ...]:
-        """Call the plugins that chose the endpoint which computed the prompt, with the time to first token."""
+        """Call the handler, and the plugins that chose the endpoint which computed the prompt, with the time to first token."""
         computing = decision.computing
         calls = (
             profile.answered(computing, ttft_s=ttft_s)
             for profile, each in self._parts(decision)
             if each is computing or profile is self._common
         )
-        return tuple(fault for faults in calls for fault in faults)
+        faults = tuple(fault for faults in calls for fault in faults)
+        return faults + self._learners.answered(decision, ttft_s=ttft_s)
 
     def ended(
         self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
@@ -128,7 +134,8 @@ class Scheduler:
             else profile.ended(each, tpot_s=None)
             for profile, each in self._parts(decision)
         )
-        return tuple(fault for faults in calls for fault in faults)
+        faults = tuple(fault for faults in calls for fault in faults)
+        return faults + self._learners.ended(decision, tpot_s=tpot_s, n_output=n_output)
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers that plugins set on the response of the endpoint that answers, and their faults."""

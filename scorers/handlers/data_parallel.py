@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ..core.base import RunProfile
+from ..core.base import Rng, RunProfile
 from ..core.candidates import Candidates
 from ..core.decision import Decision, Placement
 from ..core.headers import DATA_PARALLEL_HEADER
@@ -35,7 +35,14 @@ class DataParallelHandler:
     def __init__(self, profile: str, port: int) -> None:
         self._profile, self._port = profile, port
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
+    def place(
+        self,
+        request: RequestView,  # noqa: ARG002 (Handler)
+        candidates: Candidates,  # noqa: ARG002 (Handler)
+        run: RunProfile,
+        *,
+        rng: Rng,  # noqa: ARG002 (Handler)
+    ) -> Decision:
         """Return the decision of the rank; see `Handler.place`."""
         decision = run(self._profile)
         if not decision.picked:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ..core.base import Decider, RunProfile
+from ..core.base import Decider, Rng, RunProfile
 from ..core.candidates import Candidates
 from ..core.decision import ENCODE, PREFILL, Decision, Placement, Stage
 from ..core.headers import StageHeaders
@@ -165,7 +165,14 @@ class DisaggHandler:
         self._is_decode_first, self._skips_missing = is_decode_first, skips_missing
         self._headers = StageHeaders(profiles.prefill or PREFILL, profiles.encode or ENCODE)
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
+    def place(
+        self,
+        request: RequestView,
+        candidates: Candidates,  # noqa: ARG002 (Handler)
+        run: RunProfile,
+        *,
+        rng: Rng,  # noqa: ARG002 (Handler)
+    ) -> Decision:
         """Return the decision of the decode server, with the other stages; see `Handler.place`."""
         if not request.has_body:
             return self._placed(run(self._profiles.decode), ())
@@ -218,14 +225,18 @@ class DisaggHandler:
         return replace(decode, picked=(), row=-1, chosen=None, placement=placement)
 
     def _placed(self, decode: Decision, stages: tuple[Stage, ...]) -> Decision:
-        kind = "none"
-        if decode.picked:
-            names = {each.name for each in stages}
-            kind = "-".join([name for name in (ENCODE, PREFILL) if name in names] + [DECODE])
-            kind = kind if stages else "decode-only"
+        kind = kind_of(stages) if decode.picked else "none"
         return replace(
             decode, placement=Placement(kind, self._profiles.decode, stages, self._headers.of(stages))
         )
+
+
+def kind_of(stages: Iterable[Stage]) -> str:
+    """Return the kind of a placement with these stages beside decode."""
+    names = {each.name for each in stages}
+    return (
+        "-".join([each for each in (ENCODE, PREFILL) if each in names] + [DECODE]) if names else "decode-only"
+    )
 
 
 def _is_of(stage: Stage, decode: Decision) -> bool:

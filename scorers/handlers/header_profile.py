@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ..core.base import RunProfile
+from ..core.base import Rng, RunProfile
 from ..core.candidates import Candidates
 from ..core.decision import PROFILE, Decision, Placement, Stage
 from ..core.headers import StageHeaders
@@ -46,7 +46,14 @@ class HeaderProfileHandler:
         self._header, self._default = header, default
         self._stage_headers = stage_headers
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
+    def place(
+        self,
+        request: RequestView,
+        candidates: Candidates,  # noqa: ARG002 (Handler)
+        run: RunProfile,
+        *,
+        rng: Rng,  # noqa: ARG002 (Handler)
+    ) -> Decision:
         """Return the decision of the profile; nothing is picked if there is no profile of that name."""
         name = self._first
         if len(self._profiles) > 1:

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ..core.base import RunProfile
+from ..core.base import Rng, RunProfile
 from ..core.candidates import Candidates
 from ..core.decision import PREFILL, Decision
 from ..core.headers import StageHeaders
@@ -62,9 +62,9 @@ class PdHandler:
     def __init__(self, stages: DisaggHandler, port: int) -> None:
         self._stages, self._port = stages, port
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:
+    def place(self, request: RequestView, candidates: Candidates, run: RunProfile, *, rng: Rng) -> Decision:
         """Return the decision of the decode server, with a prefill stage if it is wanted; see `Handler.place`."""
-        decision = self._stages.place(request, candidates, run)
+        decision = self._stages.place(request, candidates, run, rng=rng)
         if not self._port or decision.placement is None or not decision.picked:
             return decision
         return replace(decision, placement=on_port(decision, decision.placement, self._port))

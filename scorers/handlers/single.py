@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.base import RunProfile
+from ..core.base import Rng, RunProfile
 from ..core.candidates import Candidates
 from ..core.decision import Decision
 from ..core.model import RequestView
@@ -27,7 +27,14 @@ class SingleHandler:
     def __init__(self, profile: str) -> None:
         self._profile = profile
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
+    def place(
+        self,
+        request: RequestView,  # noqa: ARG002 (Handler)
+        candidates: Candidates,  # noqa: ARG002 (Handler)
+        run: RunProfile,
+        *,
+        rng: Rng,  # noqa: ARG002 (Handler)
+    ) -> Decision:
         """Return the decision of the profile."""
         return run(self._profile)
 

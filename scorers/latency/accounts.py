@@ -54,6 +54,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
+        computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
     """
 
     decision: Decision
@@ -67,6 +68,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
+    computes: bool = True
 
 
 class Accounts:
@@ -75,7 +77,8 @@ class Accounts:
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
     the tokens of their whole prompts, and the monotonic seconds since which the first of them is computed; tokens of the
     whole prompts of those whose response has begun; decayed milliseconds of prompt work with the time of their last
-    change; and the logarithm of the endpoint's pace with the number of observations behind it.
+    change; and the logarithm of the endpoint's pace with the number of observations behind it. Requests whose prompt another
+    endpoint computes have booked tokens and a prompt, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -107,12 +110,13 @@ class Accounts:
     def open(self, request: OpenRequest, *, busy_ms: float, now: float) -> None:
         """Count a request that was sent to an endpoint, which takes `busy_ms` for its prompt."""
         column = self._table[:, request.row]
-        column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
-        column[BUSY_AT] = now
-        if column[N_AHEAD] == 0:
-            column[SINCE] = now
-        column[N_AHEAD] += 1
-        column[WORK] += request.work
+        if request.computes:
+            column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
+            column[BUSY_AT] = now
+            if column[N_AHEAD] == 0:
+                column[SINCE] = now
+            column[N_AHEAD] += 1
+            column[WORK] += request.work
         column[BOOKED] += request.tokens
         column[PROMPTS_AHEAD] += request.n_prompt
         self._open[id(request.decision)] = request
@@ -129,7 +133,8 @@ class Accounts:
             return
         self._leave(request)
         request.has_begun = True
-        self._table[SINCE, request.row] = now
+        if request.computes:
+            self._table[SINCE, request.row] = now
         self._table[PROMPTS_HELD, request.row] += request.n_prompt
 
     def ended(self, decision: Decision) -> OpenRequest | None:
@@ -172,11 +177,11 @@ class Accounts:
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
         column = self._table[:, request.row]
-        column[N_AHEAD] -= 1
-        for line, amount in (
-            (WORK, request.work), (BOOKED, request.tokens), (PROMPTS_AHEAD, request.n_prompt)
-        ):  # fmt: skip
-            column[line] = column[line] - amount if column[N_AHEAD] else 0.0  # without rounding errors
+        column[BOOKED] -= request.tokens  # whole numbers, which add up without rounding errors
+        column[PROMPTS_AHEAD] -= request.n_prompt
+        if request.computes:
+            column[N_AHEAD] -= 1
+            column[WORK] = column[WORK] - request.work if column[N_AHEAD] else 0.0
 
     def _follow(self, directory: Directory) -> None:
         if len(self._rows) > MAX_ROWS:

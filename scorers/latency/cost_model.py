@@ -70,16 +70,18 @@ class CostModel:
         ttft: costs of the time to first token.
         tpot: costs of the time per output token.
         lengths: expected output lengths.
+        accounts: what is under way on each endpoint.
+        work_tokens: running mean of the tokens that an endpoint computes for a request.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
         self._learns, self._has_paces = params.fit, params.fit and not params.group_label
         self.ttft, self.tpot = TtftCosts(params, tiers), TpotCosts(params.group_label)
         self.lengths = OutputLengths()
-        self._accounts = Accounts()
+        self.accounts = Accounts()
         self._last: Expected | None = None
         """What was expected of the latest request: it is the one that is picked next."""
-        self._prompt_tokens = self._work_tokens = 0.0
+        self._prompt_tokens = self.work_tokens = 0.0
         self._tpot_ms = TOKEN_MS
 
     @property
@@ -89,18 +91,18 @@ class CostModel:
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
-        accounts = self._accounts.columns(candidates)
+        accounts = self.accounts.columns(candidates)
         expected = self._last = self._expected(request, candidates, accounts)
         return expected
 
     def tpot_ms(self, expected: Expected) -> FloatArray:
         """Return the expected milliseconds per output token by endpoint."""
         features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
-        costs = self.tpot.fits.costs(expected.candidates) * self._pace(expected.accounts)
+        costs = self.tpot.fits.costs(expected.candidates) * self.pace(expected.accounts)
         return total(features, costs)
 
     def picked(self, request: RequestView, decision: Decision) -> None:
-        """Follow a request that was sent to an endpoint."""
+        """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does."""
         found, row = self._last, None
         if found is not None and found.request is request:
             row = found.candidates.row(decision.picked[0])
@@ -112,13 +114,13 @@ class CostModel:
         quantities: list[float] = found.features[:, 0].tolist()
         if not all(map(math.isfinite, quantities)):
             return
-        group = self.ttft.fits.group_of(decision.best)
-        tokens, busy_ms = self.ttft.work(group, quantities)
+        group, computes = self.ttft.fits.group_of(decision.best), decision.computing is decision
+        tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
         tpot = self.tpot.features(found.features, found.accounts, now=request.now)
         pace = math.exp(float(found.accounts[LOG_PACE, 0]))
         opened = OpenRequest(
             decision,
-            self._accounts.row(decision.picked[0]),
+            self.accounts.row(decision.picked[0]),
             group,
             quantities,
             expected_ms=float(found.ttft_ms[0]),
@@ -126,27 +128,33 @@ class CostModel:
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
             n_prompt=float(request.n_tokens),
             tpot_features=tpot[:, 0].tolist(),
+            computes=computes,
         )
         costs = self.tpot.fits.costs_of(group)
         opened.expected_tpot_ms = pace * sum(map(float.__mul__, costs, opened.tpot_features))
         self._prompt_tokens += MEAN_STEP * (request.n_tokens - self._prompt_tokens)
-        self._work_tokens += MEAN_STEP * (tokens - self._work_tokens)
-        self._accounts.open(opened, busy_ms=busy_ms * pace, now=request.now)
+        if computes:
+            self.note_work(tokens)
+        self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now)
+
+    def note_work(self, n_tokens: float) -> None:
+        """Learn the typical work of a request from that of one."""
+        self.work_tokens += MEAN_STEP * (n_tokens - self.work_tokens)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from the time to first token of a streamed response."""
-        request = self._accounts.find(decision) or self._unseen(decision)
+        """Learn from the time to first token of a streamed response, if the endpoint computed the prompt itself."""
+        request = self.accounts.find(decision) or self._unseen(decision)
         ms = ttft_s * 1000.0
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
-        self._accounts.begun(request, now=decision.at + ttft_s)
-        if not self._learns:
+        self.accounts.begun(request, now=decision.at + ttft_s)
+        if not self._learns or decision.computing is not decision:
             return
-        pace = self._accounts.pace(request.row) if self._has_paces else 1.0
+        pace = self.accounts.pace(request.row) if self._has_paces else 1.0
         if self._has_paces and not request.features[QUEUE] and not request.features[MEMORY]:
             # a wait would say more of the load than of the speed
             error = math.log(ms / request.expected_ms)
-            pace = self._accounts.learn_pace(request.row, error, slowest=MAX_PACE)
+            pace = self.accounts.learn_pace(request.row, error, slowest=MAX_PACE)
         self.ttft.fits.observe(
             request.group, request.features, ms, expected_ms=request.expected_ms, pace=pace
         )
@@ -158,7 +166,7 @@ class CostModel:
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""
-        request = self._accounts.ended(decision)
+        request = self.accounts.ended(decision)
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
         if not self._learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return
@@ -169,19 +177,20 @@ class CostModel:
             request.tpot_features,
             ms,
             expected_ms=request.expected_tpot_ms,
-            pace=self._accounts.pace(request.row) if self._has_paces else 1.0,
+            pace=self.accounts.pace(request.row) if self._has_paces else 1.0,
         )
 
     def prediction(self, decision: Decision) -> tuple[float, float] | None:
         """Return the milliseconds to first token and per output token that were expected at a pick; None after its end."""
-        request = self._accounts.find(decision)
+        request = self.accounts.find(decision)
         return None if request is None else (request.expected_ms, request.expected_tpot_ms)
 
     def reports(self) -> list[FitReport]:
         """Return the costs of the time to first token of each group seen so far, in order of appearance."""
         return self.ttft.reports()
 
-    def _pace(self, accounts: FloatArray) -> FloatArray | float:
+    def pace(self, accounts: FloatArray) -> FloatArray | float:
+        """Return the factors of the times of endpoints, whose accounts these are."""
         return np.exp(accounts[LOG_PACE]) if self._has_paces else 1.0
 
     def _expected(self, request: RequestView, candidates: Candidates, accounts: FloatArray) -> Expected:
@@ -189,17 +198,21 @@ class CostModel:
             request,
             candidates,
             accounts,
-            pace=self._pace(accounts),
+            pace=self.pace(accounts),
             typical=Typical(
-                self._prompt_tokens, self._work_tokens, self.lengths.mean(request.model) * self._tpot_ms
+                self._prompt_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
             ),
         )
         return Expected(request, candidates, accounts, features, costs, total(features, costs))
 
+    def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
+        """Return what is expected of a request on endpoints without own requests."""
+        return self._expected(request, candidates, NOTHING_OWN)
+
     def _expected_of(self, decision: Decision) -> Expected:
         """Return what is expected on the picked endpoint of a decision by the state that it saw alone."""
         view = RequestView(model=decision.model, now=decision.at, n_tokens=decision.n_tokens)
-        return self._expected(view, Candidates.of([decision.best]), NOTHING_OWN)
+        return self.expect_new(view, Candidates.of([decision.best]))
 
     def _unseen(self, decision: Decision) -> OpenRequest:
         """Return a request whose pick was not seen, such as of another policy, which belongs to no account."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .features import ATTENTION, ATTENTION_TOKENS, MILLION, PREFILL, Typical, features
+from .features import ATTENTION, ATTENTION_TOKENS, MILLION, N_FEATURES, PREFILL, Typical, features
 from .groups import FitReport, GroupedFits
 from .params import LatencyCostParams
 
@@ -24,6 +25,8 @@ BATCH_MS = 0.5
 MEMORY_SHARE = 0.5
 """Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
 
+NO_MORE: Mapping[str, float] = MappingProxyType({})
+
 ADAPTER_MS = 100.0
 """Milliseconds to load an adapter, before anything is learned: some 100 MB from a disk."""
 
@@ -34,12 +37,16 @@ class TtftCosts:
     Args:
         params: initial costs, and how they are learned.
         tiers: names of the configured tiers, fastest first.
+        more: costs of further features -> prior; they follow those of `features`.
 
     Attributes:
         fits: the costs; their names are those of the features.
+        n_features: features of one endpoint, without further ones.
     """
 
-    def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
+    def __init__(
+        self, params: LatencyCostParams, tiers: Sequence[str], *, more: Mapping[str, float] = NO_MORE
+    ) -> None:
         self._tiers = tuple(tiers)
         prefill_ms = 1000.0 / params.prefill_tokens_per_second
         given, last = params.load_tokens_per_second, len(DEFAULT_LOAD_SPEEDS) - 1
@@ -57,11 +64,13 @@ class TtftCosts:
                 "memory": MEMORY_SHARE,
                 "adapter": ADAPTER_MS,
             }
-            | loads_ms,
+            | loads_ms
+            | dict(more),
             label=params.group_label,
             max_factor=params.max_factor,
             half_life=params.half_life_observations,
         )
+        self.n_features = N_FEATURES + len(loads_ms)
 
     def quantities(
         self,
@@ -81,7 +90,7 @@ class TtftCosts:
             pace: factors of the endpoints, part of the costs.
             typical: see `features`.
         """
-        costs: FloatArray = self.fits.costs(candidates) * pace
+        costs: FloatArray = self.fits.costs(candidates)[: self.n_features] * pace
         found = features(
             request,
             candidates,

@@ -179,6 +179,13 @@ class Seeing:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def place(self, request: RequestView, candidates: Candidates, run: RunProfile) -> Decision:  # noqa: ARG002 (Handler)
+    def place(
+        self,
+        request: RequestView,  # noqa: ARG002 (Handler)
+        candidates: Candidates,
+        run: RunProfile,
+        *,
+        rng: Rng,  # noqa: ARG002 (Handler)
+    ) -> Decision:
         self.seen = list(candidates.names)
         return run("any")

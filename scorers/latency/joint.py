@@ -1,0 +1,200 @@
+"""Joint cost model: what a request costs on each endpoint alone, and on each pair, learned from the requests that were routed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.candidates import Candidates
+from ..core.columns import FloatArray
+from ..core.decision import Decision
+from ..core.model import RequestView
+from .accounts import OpenRequest
+from .cost_model import MAX_PACE, NOTHING_OWN, CostModel, Expected
+from .features import QUEUE, Typical
+from .fit import MAX_MILLISECONDS
+from .links import Link
+from .pairs import PairCosts, PairTimes, Transfer
+from .params import LatencyCostParams
+
+
+class Weighed(NamedTuple):
+    """What is expected of one request on each endpoint that decodes, alone and in pairs.
+
+    Attributes:
+        request: the request.
+        alone: of each endpoint that decodes, if it computes the prompt too.
+        tpot_ms: milliseconds per output token of these.
+        prefill: endpoints that compute prompts for others.
+        pairs: of each pair, None if there is none to compare with.
+    """
+
+    request: RequestView
+    alone: Expected
+    tpot_ms: FloatArray
+    prefill: Candidates
+    pairs: PairTimes | None
+
+
+class _OpenPair(OpenRequest, gc=False):
+    """The part of a request at the endpoint that computes its prompt for another.
+
+    Attributes:
+        link: to the other.
+        prefill_ms: expected time until the prompt is computed.
+        transfer_ms: expected time of the part of the transfer that depends on its speed.
+        tail_ms: expected time from there to the first token.
+    """
+
+    link: Link = (None, None)
+    prefill_ms: float = 0.0
+    transfer_ms: float = 0.0
+    tail_ms: float = 0.0
+
+
+class JointModel:
+    """Model of the times of requests that one endpoint serves, and of those that a pair serves.
+
+    Both kinds have a regression of their own, since endpoints that compute for others do nothing else, so that the same
+    quantities may cost something else there. Endpoints have one account for both kinds.
+
+    Args:
+        params: initial costs, and how they are learned.
+        tiers: names of the configured tiers, fastest first.
+        transfer: initial speed of transfers.
+
+    Attributes:
+        alone: model of endpoints that serve requests alone, and of the times per output token of all.
+        pairs: costs of pairs.
+    """
+
+    def __init__(self, params: LatencyCostParams, tiers: Sequence[str], transfer: Transfer) -> None:
+        self._learns, self._has_paces = params.fit, params.fit and not params.group_label
+        self.alone = CostModel(params, tiers)
+        self.pairs = PairCosts(params, tiers, transfer)
+        self._last: Weighed | None = None
+        """What was expected of the latest request: it is the one that is picked next."""
+
+    def weigh(self, request: RequestView, decode: Candidates, prefill: Candidates) -> Weighed:
+        """Return what is expected of a request on each endpoint and pair.
+
+        Args:
+            request: the request.
+            decode: endpoints that can answer it.
+            prefill: endpoints that can compute its prompt for others; none if pairs are not to be compared.
+        """
+        alone = self.alone.expect(request, decode)
+        accounts = self.alone.accounts.columns(prefill) if len(prefill) else NOTHING_OWN
+        weighed = self._last = self._weighed(alone, prefill, accounts)
+        return weighed
+
+    def picked(self, request: RequestView, decision: Decision) -> None:
+        """Follow a request that was sent to an endpoint, and the part of it that another one does."""
+        found, self._last = self._last, None
+        self.alone.picked(request, decision)
+        computing = decision.computing
+        if computing is decision:
+            return
+        row = column = None
+        if found is not None and found.request is request and found.pairs is not None:
+            row = found.prefill.row(computing.picked[0])
+            column = found.alone.candidates.row(decision.picked[0])
+        if found is None or row is None or column is None:
+            found, row, column = self._weighed_of(decision), 0, 0
+        opened = self._opened(found, row, column, decision)
+        if opened is not None:
+            opened.row = self.alone.accounts.row(computing.picked[0])
+            self.alone.note_work(opened.work)
+            self.alone.accounts.open(opened, busy_ms=opened.prefill_ms, now=request.now)
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        """Learn from the time to first token of a streamed response."""
+        self.alone.answered(decision, ttft_s=ttft_s)
+        computing, ms = decision.computing, ttft_s * 1000.0
+        if computing is decision or not 0.0 < ms <= MAX_MILLISECONDS:
+            return
+        accounts = self.alone.accounts
+        pair = accounts.find(computing)
+        if pair is None:
+            pair = self._opened(self._weighed_of(decision), 0, 0, decision)
+        else:
+            # the next prompt is computed since this one is, not since its first token came
+            tail_s = pair.tail_ms / 1000.0 if isinstance(pair, _OpenPair) else 0.0
+            accounts.begun(pair, now=decision.at + max(0.0, ttft_s - tail_s))
+            accounts.ended(computing)
+        if self._learns and isinstance(pair, _OpenPair):
+            self._learn(pair, ms)
+
+    def generated(self, decision: Decision, *, n_tokens: int) -> None:
+        """Learn from the length of a response."""
+        self.alone.generated(decision, n_tokens=n_tokens)
+
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
+        """Forget a request, and learn from its time per output token; None if that is not known."""
+        self.alone.ended(decision, tpot_s=tpot_s)
+        if decision.computing is not decision:
+            self.alone.accounts.ended(decision.computing)
+
+    def _learn(self, pair: _OpenPair, ms: float) -> None:
+        if self._has_paces and not pair.features[QUEUE]:
+            # of an error the endpoint that computes gets the share that its part has in the whole
+            error = math.log(ms / pair.expected_ms) * pair.prefill_ms / pair.expected_ms
+            self.alone.accounts.learn_pace(pair.row, error, slowest=MAX_PACE)
+        self.pairs.links.learn(
+            pair.link, transfer_ms=pair.transfer_ms, observed_ms=ms, expected_ms=pair.expected_ms
+        )
+        self.pairs.ttft.fits.observe(pair.group, pair.features, ms, expected_ms=pair.expected_ms, pace=1.0)
+
+    def _weighed(self, alone: Expected, prefill: Candidates, accounts: FloatArray) -> Weighed:
+        request = alone.request
+        tpot_ms = self.alone.tpot_ms(alone)
+        pairs = None
+        if len(prefill):
+            # their blocks are free when a prompt is computed, so that the tokens ahead say all of the wait
+            typical = Typical(self.alone.work_tokens, self.alone.work_tokens, residence_ms=0.0)
+            pairs = self.pairs.times(
+                request,
+                prefill,
+                accounts,
+                alone,
+                tpot_ms,
+                pace=self.alone.pace(accounts),
+                typical=typical,
+            )
+        return Weighed(request, alone, tpot_ms, prefill, pairs)
+
+    def _weighed_of(self, decision: Decision) -> Weighed:
+        """Return what is expected of the pair of a decision by the state that it saw alone."""
+        both = Candidates.of([decision.best, decision.computing.best])
+        view = RequestView(model=decision.model, now=decision.at, n_tokens=decision.n_tokens)
+        alone = self.alone.expect_new(view, both.take(np.array([0])))
+        return self._weighed(alone, both.take(np.array([1])), NOTHING_OWN)
+
+    def _opened(self, found: Weighed, row: int, column: int, decision: Decision) -> _OpenPair | None:
+        """Return the part of the endpoint that computes, without a row; None if its quantities are not finite."""
+        pairs, computing = found.pairs, decision.computing
+        if pairs is None:
+            return None
+        features = pairs.all_features(row, column)
+        if not all(map(math.isfinite, features)):
+            return None
+        group = self.pairs.ttft.fits.group_of(computing.best)
+        work, _ = self.pairs.ttft.work(group, pairs.features[:, row].tolist())
+        link = self.pairs.link(found.prefill, row, found.alone.candidates, column)
+        return _OpenPair(
+            computing,
+            row=-1,
+            group=group,
+            features=features,
+            expected_ms=float(pairs.ttft_ms[row, column]),
+            work=work,
+            tokens=float(computing.best.uncached_tokens(found.request)),
+            n_prompt=float(found.request.n_tokens),
+            link=link,
+            prefill_ms=float(pairs.prefill_ms[row]),
+            transfer_ms=float(pairs.tokens[column]) * self.pairs.links.ms_per_token(link),
+            tail_ms=sum(pairs.tail_ms(row, column)),
+        )

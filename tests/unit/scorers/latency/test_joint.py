@@ -1,0 +1,148 @@
+"""Joint model: what is under way on both servers of a pair, and what is learned from its times."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.scheduler import Scheduler
+from kvatlas.scorers.core.topology import LABELS
+from kvatlas.scorers.filters.roles import ROLE_LABEL
+from kvatlas.scorers.handlers.joint_cost import JointCostHandler
+from kvatlas.scorers.latency.placements import TERMS
+from support.candidates import endpoint
+from support.joint import answer, options_of, pair_of, scheduler, send
+
+ZONE = LABELS[2]
+COSTS = {"prefillTokensPerSecond": 1000.0, "overheadMs": 10.0, "decodeWeight": 1.0, "priceFactor": 0.0}
+BUSY = (100, 0)
+"""So many responses that every prompt is computed elsewhere."""
+
+
+def one(name: str, role: str, zone: str = "a", in_flight: tuple[int, int] = (0, 0)) -> Candidate:
+    return endpoint(name, in_flight=in_flight, labels={ROLE_LABEL: role, ZONE: zone})
+
+
+def handler_of(made: Scheduler) -> JointCostHandler:
+    assert isinstance(made.handler, JointCostHandler)
+    return made.handler
+
+
+def ms_of(made: Scheduler, fleet: list[Candidate], n_tokens: int, now: float = 1e6) -> dict[str, float]:
+    """Return the terms of the best placement of a request that is not sent."""
+    decision = send(made, fleet, n_tokens=n_tokens, now=now)
+    made.ended(decision, tpot_s=None)
+    return dict(options_of(decision)[0].terms_ms)
+
+
+def test_prompt_is_ahead_where_it_is_computed_until_the_first_token() -> None:
+    made = scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 1e6, "latencyMs": 0.0})
+    fleet = [one("d", "decode", in_flight=BUSY), one("p", "prefill")]
+    first = send(made, fleet, n_tokens=1000)
+    assert pair_of(first) == ("p", "d")
+    booked = [one("d", "decode", in_flight=(101, 1000)), one("p", "prefill", in_flight=(1, 1000))]
+
+    def ahead(now: float, of: list[Candidate]) -> tuple[float, float]:
+        terms = ms_of(made, of, 100, now)
+        return terms["queue"], terms["wait"] + terms["prefill"] + terms["queue"] + terms["overhead"]
+
+    queue, ready = ahead(0.0, booked)
+    assert queue == pytest.approx(1000, rel=0.02)
+    assert ahead(0.5, booked)[0] == pytest.approx(500, rel=0.05)
+    answer(made, first, ms=1100.0)
+    again = [one("d", "decode", in_flight=(101, 0)), one("p", "prefill")]
+    queue_after, ready_after = ahead(1.1, again)
+    assert queue_after == 0.0
+    assert ready_after == pytest.approx(ready - queue, rel=0.01), "nothing of it is ahead on d"
+
+
+def test_next_prompt_is_computed_since_the_one_before_was_and_not_since_its_first_token() -> None:
+    made = scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 2.097152, "latencyMs": 0.0})
+    fleet = [one("d", "decode", in_flight=BUSY), one("p", "prefill")]
+    first, second = (send(made, fleet, n_tokens=1000) for _ in range(2))
+    made.answered(first, ttft_s=3.0)
+
+    two = [one("d", "decode", in_flight=BUSY), one("p", "prefill", in_flight=(1, 1000))]
+    queue = ms_of(made, two, 100, now=3.0)["queue"]
+
+    # a second for the transfer, in which the next one was computed
+    assert queue == pytest.approx(0.0, abs=50)
+    assert made.ended(second, tpot_s=None) == ()
+
+
+def world(
+    zones: dict[str, float], *, n: int = 400, prefill_ms: float = 1.0, transfer_ms: float = 0.3, **more: Any
+) -> tuple[Scheduler, list[Candidate]]:
+    """Return a scheduler that saw pairs whose times follow from a prompt token and a transferred token, by zone."""
+    made, rng = scheduler(**COSTS, **more, transfer={"gigabitsPerSecond": 10.0}), random.Random(3)
+    fleet = [one("d", "decode", in_flight=BUSY), *(one(f"p{zone}", "prefill", zone) for zone in zones)]
+    for number in range(n):
+        n_tokens = rng.randrange(200, 4000)
+        some = [each for each in fleet if rng.random() < 0.7 or each.name == "d"]
+        decision = send(made, some, n_tokens=n_tokens, now=100.0 * number)
+        prefill, _ = pair_of(decision)
+        if prefill is None:
+            made.ended(decision, tpot_s=None)
+            continue
+        ms = 40.0 + n_tokens * (prefill_ms + transfer_ms * zones[prefill[1:]])
+        answer(made, decision, ms=ms * rng.gauss(1.0, 0.05), tpot_ms=15.0)
+    return made, fleet
+
+
+@pytest.mark.parametrize("prefill_ms", [0.4, 2.0])
+def test_times_of_pairs_are_learned(prefill_ms: float) -> None:
+    made, fleet = world({"a": 1.0}, prefill_ms=prefill_ms)
+
+    terms = ms_of(made, fleet, 2000)
+    assert sum(terms[name] for name in TERMS[:7]) == pytest.approx(40 + 2000 * (prefill_ms + 0.3), rel=0.1)
+    (report,) = handler_of(made).model.pairs.reports()
+    assert report.is_fitted
+    assert report.fit_error < 0.1 < report.prior_error
+
+
+def test_zone_with_a_slow_link_is_found() -> None:
+    made, fleet = world({"a": 1.0, "b": 6.0}, fit=True)
+
+    near, far = (
+        ms_of(made, [each for each in fleet if each.name in ("d", name)], 2000) for name in ("pa", "pb")
+    )
+
+    assert far["transfer"] - near["transfer"] == pytest.approx(2000 * 0.3 * 5, rel=0.35)
+    assert pair_of(send(made, fleet, n_tokens=2000, now=1e6)) == ("pa", "d")
+    links = {each.link: each for each in handler_of(made).model.pairs.links.reports()}
+    assert links["b", "a"].tokens_per_second < links["a", "a"].tokens_per_second / 2
+
+
+def test_server_that_computes_at_half_the_speed_is_found() -> None:
+    made, rng = scheduler(**COSTS), random.Random(4)
+    fleet = [one("d", "decode", in_flight=BUSY), one("slow", "prefill"), one("fast", "prefill")]
+    for number in range(400):
+        n_tokens = rng.randrange(200, 4000)
+        some = [each for each in fleet if each.name == "d" or rng.random() < 0.6]
+        decision = send(made, some, n_tokens=n_tokens, now=100.0 * number)
+        prefill, _ = pair_of(decision)
+        if prefill is None:
+            made.ended(decision, tpot_s=None)
+            continue
+        factor = 2.0 if prefill == "slow" else 1.0
+        answer(made, decision, ms=40.0 + n_tokens * factor * rng.gauss(1.0, 0.05))
+
+    slow, fast = (ms_of(made, [fleet[0], each], 2000)["prefill"] for each in fleet[1:])
+    assert slow / fast == pytest.approx(2.0, rel=0.25)
+
+
+def test_pair_that_another_policy_chose_is_learned_from_too() -> None:
+    other, made = scheduler(**COSTS), scheduler(**COSTS)
+    fleet = [one("d", "decode", in_flight=BUSY), one("p", "prefill")]
+    decision: Decision = send(other, fleet, n_tokens=500)
+
+    assert made.picked(RequestView(model="m", now=0.0, n_tokens=500), decision) == ()
+    answer(made, decision, ms=700.0, tpot_ms=20.0)
+
+    assert handler_of(made).model.pairs.reports()[0].n_observations == 1
+    answer(made, decision, ms=700.0, tpot_ms=20.0)  # not followed: it has ended
+    assert handler_of(made).model.pairs.reports()[0].n_observations == pytest.approx(2, abs=0.01)

@@ -1,0 +1,114 @@
+"""Speeds of links: learned from times of which the transfer is a part, bounded, and as sure as the times allow."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from kvatlas.scorers.core.candidates import Directory
+from kvatlas.scorers.latency.links import MAX_LINKS, SPREAD, Link, Links
+
+PRIOR_MS = 0.02
+NEAR: Link = ("a", "a")
+FAR: Link = ("a", "b")
+
+
+def directory(*zones: str | None) -> Directory:
+    names = [f"e{number}" for number in range(len(zones))]
+    return Directory(names, names, [{} if zone is None else {"zone": zone} for zone in zones])
+
+
+def learn(links: Links, factors: dict[Link, float], *, n: int, rest_ms: float = 500.0) -> None:
+    """Have each link transfer prompts of some thousand tokens, beside which a time has a noisy rest."""
+    rng = random.Random(1)
+    for _ in range(n):
+        for link, factor in factors.items():
+            tokens = rng.randrange(2_000, 30_000)
+            expected = rest_ms + tokens * links.ms_per_token(link)
+            observed = rest_ms * rng.gauss(1.0, 0.1) + tokens * PRIOR_MS * factor
+            links.learn(
+                link,
+                transfer_ms=tokens * links.ms_per_token(link),
+                observed_ms=observed,
+                expected_ms=expected,
+            )
+
+
+def test_each_link_finds_its_speed() -> None:
+    links = Links(PRIOR_MS)
+
+    learn(links, {NEAR: 1.0, FAR: 4.0}, n=200)
+
+    assert links.ms_per_token(NEAR) == pytest.approx(PRIOR_MS, rel=0.15)
+    assert links.ms_per_token(FAR) == pytest.approx(4 * PRIOR_MS, rel=0.15)
+    near, far = links.reports()
+    assert near.tokens_per_second == pytest.approx(1000 / links.ms_per_token(NEAR))
+    assert (near.link, near.n_observations) == (NEAR, 200)
+    assert far.error < near.error < 0.2
+
+
+def test_short_transfers_say_little() -> None:
+    links = Links(PRIOR_MS)
+    for _ in range(100):
+        links.learn(NEAR, transfer_ms=1.0, observed_ms=700.0, expected_ms=500.0)
+
+    (report,) = links.reports()
+    assert report.error > 0.95 * SPREAD
+    assert links.ms_per_token(NEAR) == pytest.approx(PRIOR_MS, rel=0.5)
+
+
+def test_link_that_changes_is_followed() -> None:
+    links = Links(PRIOR_MS)
+    learn(links, {NEAR: 1.0, FAR: 1.0}, n=500)
+    learn(links, {NEAR: 1.0, FAR: 6.0}, n=200)
+
+    assert links.ms_per_token(FAR) == pytest.approx(6 * PRIOR_MS, rel=0.3)
+
+
+@pytest.mark.parametrize("observed_ms", [1e-3, 1e9])
+def test_speeds_are_bounded(observed_ms: float) -> None:
+    links = Links(PRIOR_MS, most=5.0)
+    for _ in range(1000):
+        links.learn(NEAR, transfer_ms=400.0, observed_ms=observed_ms, expected_ms=500.0)
+
+    assert PRIOR_MS / 5.001 < links.ms_per_token(NEAR) < PRIOR_MS * 5.001
+
+
+def test_further_links_keep_the_configured_speed() -> None:
+    links = Links(PRIOR_MS)
+    for number in range(MAX_LINKS + 10):
+        links.learn((f"{number}", "x"), transfer_ms=400.0, observed_ms=900.0, expected_ms=500.0)
+
+    assert len(links.reports()) == MAX_LINKS
+    assert links.ms_per_token((f"{MAX_LINKS + 1}", "x")) == PRIOR_MS
+
+
+def test_table_is_that_of_the_pairs_of_labels() -> None:
+    links = Links(PRIOR_MS)
+    column = directory("a", "b", None, "a").labelled("zone")
+    before = links.between(column, column)
+    learn(links, {FAR: 4.0, NEAR: 0.5}, n=100)
+
+    after = links.between(column, column)
+
+    assert (before == PRIOR_MS).all()
+    near, far = links.ms_per_token(NEAR), links.ms_per_token(FAR)
+    assert after.tolist() == [
+        [near, far, PRIOR_MS, near],
+        [PRIOR_MS] * 4,
+        [PRIOR_MS] * 4,
+        [near, far, PRIOR_MS, near],
+    ]
+    other = directory("b", "a").labelled("zone")
+    assert links.between(other, other).tolist() == [[PRIOR_MS, PRIOR_MS], [far, near]]
+
+
+def test_fleet_without_labels_has_one_speed() -> None:
+    links = Links(PRIOR_MS)
+    column = directory(None, None).labelled("zone")
+    links.between(column, column)
+    learn(links, {(None, None): 3.0}, n=100)
+
+    assert links.between(column, column) == np.array([[links.ms_per_token((None, None))]])
