@@ -22,7 +22,7 @@ from .dynamo_cost import dynamo_profile
 from .fleet_spec import FleetSpec
 from .indexed_router import IndexedRouter
 from .router import RandomChoice, RoundRobin, Router, SessionHash
-from .stage_policies import NEVER, reference_config, threshold_config
+from .stage_policies import NEVER, joint_config, reference_config, threshold_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,10 @@ def _threshold(uncached_tokens: int) -> Callable[[FleetSpec, Random], Router]:
     return make
 
 
+def _joint(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(joint_config(_event_tiers(fleet), encode=ENCODE in fleet.roles), fleet, rng)
+
+
 def _reference(fleet: FleetSpec, rng: Random) -> Router:
     return _indexed(make_plan(reference_config()).config, fleet, rng)
 
@@ -213,5 +217,6 @@ STAGE_POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "threshold": _threshold(512),
     "always": _threshold(1),
     "never": _threshold(NEVER),
+    "joint": _joint,
 }
 """docs/replay.md describes each; they are for servers with roles."""

@@ -64,3 +64,34 @@ def threshold_config(tiers: tuple[TierConfig, ...], uncached_tokens: int, *, enc
     """
     apart = DisaggregationConfig(uncached_tokens=uncached_tokens, encode=encode)
     return KVAtlasConfig(api_version="kvatlas/v1", tiers=tiers, disaggregation=apart)
+
+
+def joint_config(tiers: tuple[TierConfig, ...], *, encode: bool) -> KVAtlasConfig:
+    """Return kvatlas's configuration that chooses both servers together, with its defaults.
+
+    Args:
+        tiers: of the engines.
+        encode: whether there are encode servers.
+    """
+    stages = ("decode", "prefill", "encode") if encode else ("decode", "prefill")
+    parameters = {"deciders": {"encode": "always-disagg-multimodal-decider"}} if encode else {}
+    return KVAtlasConfig(
+        api_version="kvatlas/v1",
+        tiers=tiers,
+        plugins=(
+            *(PluginConfig(type=f"{stage}-filter") for stage in stages),
+            *((PluginConfig(type="always-disagg-multimodal-decider"),) if encode else ()),
+            *((PluginConfig(type="token-load-scorer"),) if encode else ()),
+            PluginConfig(type="joint-cost-handler", parameters=parameters),
+        ),
+        scheduling_profiles=tuple(
+            SchedulingProfileConfig(
+                name=stage,
+                plugins=(
+                    ProfilePluginConfig(plugin_ref=f"{stage}-filter"),
+                    *((ProfilePluginConfig(plugin_ref="token-load-scorer"),) if stage == "encode" else ()),
+                ),
+            )
+            for stage in stages
+        ),
+    )
