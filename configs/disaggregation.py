@@ -13,7 +13,7 @@ class DisaggregationConfig(Section, frozen=True):
     """Prefill and encode on other servers than decode, by the label `llm-d.ai/role` of endpoints; instead of a profile handler in `plugins`."""
 
     uncached_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Prompt tokens that the decode server would have to compute, from which on a prefill server computes them; 0: never."""
+    """Prompt tokens that the decode server would have to compute, from which on a prefill server computes them, or with the policy latency may; 0: never."""
     encode: bool = False
     """Whether encode servers encode images, video and audio."""
     missing_stage: Literal["refuse", "skip"] = "refuse"

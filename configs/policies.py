@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import get_args
 
 import msgspec
@@ -13,11 +13,10 @@ from .section import PolicyName
 
 POLICY_NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
 
-_PLUGINS: dict[PolicyName, tuple[PluginConfig, ...]] = {
-    "latency": (PluginConfig(type="fleet-cost-scorer"),),
-}
-"""Policy -> its plugins, all of which are in its profile; `latency.yaml` has the same for the reference's format."""
+_COST = "fleet-cost-scorer"
+"""Scorer of the policy `latency`; `latency.yaml` has the same for the reference's format."""
 
+_MEDIA = "always-disagg-multimodal-decider"
 
 _BESIDE_PLUGINS = {
     "weights": "found weights together with plugins; write the weights in schedulingProfiles, or remove plugins",
@@ -27,13 +26,38 @@ _BESIDE_PLUGINS = {
 
 
 def expanded(config: KVAtlasConfig) -> KVAtlasConfig:
-    """Return the configuration with the plugins and the profile of its policy; itself if its policy has none."""
-    plugins = _PLUGINS.get(config.policy)
-    if plugins is None:
+    """Return the configuration with the plugins and profiles of its policy; itself if its policy has none."""
+    if config.policy != "latency":
         return config
-    references = tuple(ProfilePluginConfig(plugin_ref=each.known_as) for each in plugins)
-    profile = SchedulingProfileConfig(plugins=references)
-    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=(profile,))
+    apart = config.disaggregation
+    if not apart.is_on:
+        return _with_profiles(config, {"default": (_COST,)}, ())
+    encode = {"encode": ("encode-filter", "active-request-scorer")} if apart.encode else {}
+    deciders = {"deciders": {"encode": _MEDIA}} if apart.encode else {}
+    parameters: dict[str, object] = {"missingStage": apart.missing_stage, **deciders}
+    others = (PluginConfig(type=_MEDIA),) if apart.encode else ()
+    if not apart.uncached_tokens:
+        handler = PluginConfig(type="disagg-profile-handler", parameters=parameters)
+        return _with_profiles(config, {"decode": ("decode-filter", _COST), **encode}, (*others, handler))
+    parameters["uncachedTokens"] = apart.uncached_tokens
+    handler = PluginConfig(type="joint-cost-handler", parameters=parameters)
+    stages = {"decode": ("decode-filter",), "prefill": ("prefill-filter",), **encode}
+    return _with_profiles(config, stages, (*others, handler))
+
+
+def _with_profiles(
+    config: KVAtlasConfig, profiles: Mapping[str, tuple[str, ...]], others: tuple[PluginConfig, ...]
+) -> KVAtlasConfig:
+    """Return the configuration with plugins of these types in profiles, and others beside them."""
+    types = dict.fromkeys(each for plugins in profiles.values() for each in plugins)
+    sections = tuple(
+        SchedulingProfileConfig(
+            name=name, plugins=tuple(ProfilePluginConfig(plugin_ref=each) for each in plugins)
+        )
+        for name, plugins in profiles.items()
+    )
+    plugins = (*(PluginConfig(type=each) for each in types), *others)
+    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=sections)
 
 
 def with_policy(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:

@@ -340,7 +340,7 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     disaggregation: DisaggregationConfig = DisaggregationConfig()
-    """Stages of requests on different servers, with `weights`."""
+    """Stages of requests on different servers, with `policy`."""
     plugins: tuple[PluginConfig, ...] = ()
     """Plugins, instead of `policy` and `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()

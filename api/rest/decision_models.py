@@ -117,6 +117,15 @@ class StageOut(Own):
     endpoints: list[ScoredEndpointOut]
 
 
+class PlacementOptionOut(Own):
+    """A placement that a handler compared with others, and its cost."""
+
+    prefill: str | None = Field(description="computes the prompt; null if the endpoint that answers does")
+    decode: str = Field(description="answers")
+    total_ms: float = Field(description="its cost in milliseconds")
+    terms_ms: dict[str, float] = Field(description="milliseconds of each part")
+
+
 class PlacementOut(Own):
     """What a profile handler made of the request; the decision itself is that of the endpoint that answers."""
 
@@ -127,6 +136,11 @@ class PlacementOut(Own):
     )
     headers: dict[str, str] = Field(description="for the sidecar of the endpoint that answers")
     stages: list[StageOut]
+    options: list[PlacementOptionOut] = Field(
+        default=[],
+        description="the placement, the best one of the other kind (alone or a pair), and the best other pair, "
+        "if the handler compares costs; the chosen one first",
+    )
 
 
 class ScoreResponse(Own):

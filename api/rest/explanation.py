@@ -107,6 +107,15 @@ def _placement(placement: Placement) -> dict[str, object]:
         "lacking": placement.lacking,
         "headers": placement.headers,
         "stages": [_stage(each) for each in placement.stages],
+        "options": [
+            {
+                "prefill": each.prefill,
+                "decode": each.decode,
+                "totalMs": each.total_ms,
+                "termsMs": each.terms_ms,
+            }
+            for each in placement.options
+        ],
     }
 
 

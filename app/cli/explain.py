@@ -12,6 +12,7 @@ from ...api.rest.decision_models import (
     CounterfactualOut,
     DecisionOut,
     DecisionsOut,
+    PlacementOptionOut,
     PredictedOut,
     ScoredEndpointOut,
     ScoreOut,
@@ -50,6 +51,8 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
                 f"{stage.name}, profile {stage.profile} -> {', '.join(stage.picked)}", highlight=False
             )
             _print_candidates(console, stage)
+        if placement.options:
+            _print_options(console, placement.options)
         if placement.lacking is not None:
             console.print(f"refused: no server can do the stage {placement.lacking}", highlight=False)
     for line in _reasons(decision):
@@ -66,6 +69,20 @@ def _print_candidates(console: Console, decision: DecisionOut | StageOut) -> Non
         table.add_column(heading, overflow="fold")
     for endpoint in sorted(decision.endpoints, key=lambda each: (each.filtered_by is not None, -each.total)):
         table.add_row(*_row(endpoint, decision, n_terms=len(terms)))
+    console.print(table, highlight=False)
+
+
+def _print_options(console: Console, options: list[PlacementOptionOut]) -> None:
+    """Print the costs of the chosen placement and of the best others, without parts that are 0 in all."""
+    names = [name for name in options[0].terms_ms if any(each.terms_ms.get(name) for each in options)]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("placement, ms", overflow="fold")
+    for heading in ("total", *names, ""):
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    for number, each in enumerate(options):
+        where = f"{each.prefill} -> {each.decode}" if each.prefill is not None else f"{each.decode} alone"
+        parts = (f"{each.terms_ms.get(name, 0.0):.0f}" for name in names)
+        table.add_row(where, f"{each.total_ms:.0f}", *parts, "" if number else "picked")
     console.print(table, highlight=False)
 
 

@@ -16,10 +16,10 @@ from ...scorers.core.base import Rng
 from ...scorers.core.decision import Decision
 from ...scorers.core.model import RequestView
 from ...scorers.core.shadow import Draws, Repeat
+from ..kv_size import KvSize, kv_size
 from ..outcome import Completion
 from ..router import Arrival
 from .capacity.curve import CapacityCurve
-from .capacity.kv_size import KvSize, kv_size
 from .capacity.metrics import capacity_families
 from .recorder.metrics import recorder_families
 from .recorder.recorder import Recorder

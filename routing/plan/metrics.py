@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import gauge
-from ...scorers.core.scheduler import Deciding
+from ...scorers.core.scheduler import Deciding, Scheduler
+from ...scorers.handlers.joint_cost import JointCostHandler
 from ...scorers.latency.cost import LatencyCostScorer
 from ...scorers.latency.groups import FitReport
+from ...scorers.latency.links import LinkReport
 from ...scorers.latency.predictor import LatencyPredictor
+
+PAIRS = f"{JointCostHandler.type}/pairs"
+"""Value of the label `scorer` for the times of pairs."""
 
 
 class ConfigMetrics:
@@ -49,7 +54,13 @@ def latency_families(profile: Deciding) -> Iterator[Metric]:
         name, predictor = profile.predictor
         if isinstance(predictor, LatencyPredictor):
             models[name] = predictor.model
+    handler = profile.handler if isinstance(profile, Scheduler) else None
+    joint = handler.model if isinstance(handler, JointCostHandler) else None
+    if joint is not None:
+        models[JointCostHandler.type] = joint.alone
     first = {name: model.ttft.reports() for name, model in models.items()}
+    if joint is not None:
+        first[PAIRS] = joint.pairs.reports()
     later = {name: model.tpot.reports() for name, model in models.items()}
     credit = gauge(
         "latency_tier_credit", "Part of computing a block that loading saves.", "scorer", "group", "tier"
@@ -61,6 +72,23 @@ def latency_families(profile: Deciding) -> Iterator[Metric]:
     yield credit
     yield from _fit_families("latency", "times to first token", first)
     yield from _fit_families("tpot", "times per output token", later)
+    if joint is not None:
+        yield from _link_families(joint.pairs.links.reports())
+
+
+def _link_families(reports: Iterable[LinkReport]) -> Iterator[Metric]:
+    """Yield what is known of the links between prefill and decode servers."""
+    speed = gauge(
+        "link_tokens_per_second", "Tokens whose KV state a link transfers per second.", "sender", "receiver"
+    )
+    error = gauge("link_log_error", "Standard deviation of the logarithm of that.", "sender", "receiver")
+    observed = gauge("link_observations", "Observed times that it rests on.", "sender", "receiver")
+    for each in reports:
+        labels = [place or "" for place in each.link]
+        speed.add_metric(labels, each.tokens_per_second)
+        error.add_metric(labels, each.error)
+        observed.add_metric(labels, each.n_observations)
+    yield from (speed, error, observed)
 
 
 def _fit_families(prefix: str, what: str, found: Mapping[str, list[FitReport]]) -> Iterator[Metric]:
@@ -79,14 +107,23 @@ def _fit_families(prefix: str, what: str, found: Mapping[str, list[FitReport]]) 
         "scorer",
         "group",
     )
+    identified = gauge(
+        f"{prefix}_identified",
+        "Part of a cost that is known from observations, and not configured.",
+        "scorer",
+        "group",
+        "term",
+    )
     for name, reports in found.items():
         for report in reports:
             labels = [name, report.group]
             for term, ms in report.costs_ms.items():
                 cost.add_metric([*labels, term], ms / 1000.0)
+            for term, part in report.identified.items():
+                identified.add_metric([*labels, term], part)
             error.add_metric([*labels, "learned"], report.fit_error)
             error.add_metric([*labels, "configured"], report.prior_error)
             observed.add_metric(labels, report.n_observations)
             fitted.add_metric(labels, float(report.is_fitted))
             mape.add_metric(labels, report.mape)
-    yield from (cost, error, observed, fitted, mape)
+    yield from (cost, error, observed, fitted, mape, identified)

@@ -26,9 +26,11 @@ from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.core.scheduler import Deciding, Scheduler
 from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.handlers.joint_cost import JointCostHandler
 from ...scorers.handlers.single import SingleHandler
 from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
+from ..kv_size import largest_kv_bytes
 from ..policy import RequestPolicy
 from .built_plugin import BuiltPlugin
 from .declared import Declared, context_of, producers_of
@@ -80,17 +82,14 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
     Raises:
         SchedulingError: an unknown plugin, parameters that a plugin does not take, or a profile that cannot work.
     """
+    if config.plugins and config.policy == "weights" and config.disaggregation.is_on:
+        message = "found together with plugins; have joint-cost-handler or disagg-profile-handler among them"
+        raise SchedulingError([Problem(message, ("disaggregation",))])
     config = expanded(config)
     if not config.plugins:
         if problems := parser_problems(config):
             raise SchedulingError(problems)
         return Plan(config, profile_of_weights(config), requests=parsing_policy(config))
-    if config.disaggregation.is_on:
-        found = "plugins" if config.policy == "weights" else f"policy {config.policy!r}"
-        message = (
-            f"found together with {found}; it needs policy weights, or disagg-profile-handler among plugins"
-        )
-        raise SchedulingError([Problem(message, ("disaggregation",))])
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -240,6 +239,9 @@ class _Planner:
             profiles=tuple(names),
             deciders=deciders,
             stage_headers=next((each for _, each in self._acting(self._registry.stage_headers)), None),
+            kv_bytes_per_token=largest_kv_bytes(self._config.served_models)
+            if any(each.config.type == JointCostHandler.type for each in self._declared.values())
+            else None,
         )
         handler = self._handler(of_handlers)
         is_alone = len(names) == 1 and (handler is None or isinstance(handler, SingleHandler))

@@ -15,6 +15,7 @@ from .drops import Denied, Drop, Dropped, reasons_of
 from .faults import PluginFault
 from .kept_table import KeptTable
 from .model import Candidate, Rating
+from .placement_option import PlacementOption
 from .prefix_columns import PrefixColumns
 from .ratings import Inputs
 from .slo import Slo
@@ -95,25 +96,6 @@ class Stage(msgspec.Struct, frozen=True):
     name: str
     profile: str
     decision: Decision
-
-
-class PlacementOption(NamedTuple):
-    """A placement that a handler compared with others by its cost.
-
-    Attributes:
-        prefill: endpoint that computes the prompt; None if the one that answers does.
-        decode: endpoint that answers.
-        terms_ms: milliseconds of each part of its cost, by name; the names are the same for all options of a handler.
-    """
-
-    prefill: str | None
-    decode: str
-    terms_ms: Mapping[str, float]
-
-    @property
-    def total_ms(self) -> float:
-        """Return its cost."""
-        return sum(self.terms_ms.values())
 
 
 class Placement(msgspec.Struct, frozen=True):

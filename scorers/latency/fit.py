@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 NOISE_SHARE = 0.25
 """Expected deviation of a time, relative to the prediction of the priors; sets the weight of data against priors."""
 
@@ -55,6 +57,8 @@ class FitState:
         fit_error: mean of `abs(log(observed / predicted))` with learned coefficients, measured before learning.
         prior_error: the same with the priors.
         mape: mean of `abs(predicted / observed - 1)` of what was predicted when the requests were sent.
+        identified: by coefficient, the part of it that is known from observations and not from its prior, 0 to 1: what they
+            take off its variance. Quantities that only come together share what is known of their sum.
     """
 
     coefficients: tuple[float, ...]
@@ -63,6 +67,7 @@ class FitState:
     fit_error: float
     prior_error: float
     mape: float
+    identified: tuple[float, ...]
 
 
 class LinearFit:
@@ -135,7 +140,9 @@ class LinearFit:
             self._in_force = self._learned()
 
     def state(self) -> FitState:
-        """Return the state of the fit."""
+        """Return the state of the fit. Cost: O(d**3)."""
+        squares = np.array(self._squares)
+        variances = np.linalg.inv(squares + np.eye(len(squares))).diagonal()  # each prior has variance 1
         return FitState(
             coefficients=self._in_force,
             is_fitted=self._is_fitted,
@@ -143,6 +150,7 @@ class LinearFit:
             fit_error=self._fit_error.mean,
             prior_error=self._prior_error.mean,
             mape=self._mape.mean,
+            identified=tuple((1.0 - np.clip(variances, 0.0, 1.0)).tolist()),
         )
 
     def _compare(self, observed: float, by_priors: float, by_factors: float) -> None:

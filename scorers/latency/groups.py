@@ -28,6 +28,7 @@ class FitReport:
         fit_error: mean of `abs(log(observed / predicted))` with learned costs.
         prior_error: the same with configured costs.
         mape: mean of `abs(predicted / observed - 1)` of what was predicted at the picks, the pace of endpoints included.
+        identified: feature -> part of its cost that is known from observations, see `FitState`.
         credits: slower tier -> credit of a block there relative to the fastest tier, 0 to 1: the share of its compute
             time that loading saves. Empty if the costs are not those of tokens to load.
     """
@@ -39,6 +40,7 @@ class FitReport:
     fit_error: float
     prior_error: float
     mape: float
+    identified: Mapping[str, float]
     credits: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -141,4 +143,5 @@ class GroupedFits:
             fit_error=state.fit_error,
             prior_error=state.prior_error,
             mape=state.mape,
+            identified=dict(zip(self._names, state.identified, strict=True)),
         )

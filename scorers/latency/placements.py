@@ -11,9 +11,9 @@ from msgspec import Meta, field
 
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray, unknown_as_zero
-from ..core.decision import PlacementOption
 from ..core.model import RequestView
 from ..core.params import PluginParams
+from ..core.placement_option import PlacementOption
 from ..core.topology import Level
 from .features import ADAPTER, ATTENTION, BATCH, MEMORY, N_FEATURES, OVERHEAD, PREFILL, QUEUE
 from .fleet_cost import LEAST_TOKENS, FleetCostParams

@@ -8,8 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvatlas.routing.plan.plan import Plan, make_plan
-from kvatlas.scorers.core.decision import Decision, PlacementOption
+from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.placement_option import PlacementOption
 from kvatlas.scorers.core.scheduler import Scheduler
 from support.plans import config
 from support.rating import decide

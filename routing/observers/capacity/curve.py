@@ -16,7 +16,7 @@ from ....indexer.prefix import Prefix
 from ....indexer.reuse_distance import ReuseDistances
 from ....indexer.tiers import TierId
 from ....scorers.core.decision import Decision
-from .kv_size import KvSize
+from ...kv_size import KvSize
 
 GIB = 1 << 30
 SIZES_GIB = (0.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 300.0, 400.0, 600.0, 800.0, 1000.0)

@@ -162,10 +162,17 @@ def test_schema_lets_plugins_of_other_packages_through() -> None:
     jsonschema.validate(yaml.safe_load(text), SCHEMA)
 
 
-def test_latency_file_is_the_policy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shipped", "more"),
+    [
+        ("latency.yaml", ""),
+        ("latency-stages.yaml", "disaggregation: {uncachedTokens: 1, missingStage: skip}\n"),
+    ],
+)
+def test_latency_file_is_the_policy(shipped: str, more: str, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\npolicy: latency\n")
-    plans = [make_plan(load_scheduled(file).config) for file in (own, FOLDER / "latency.yaml")]
+    own.write_text(f"apiVersion: kvatlas/v1\nkind: KVAtlasConfig\npolicy: latency\n{more}")
+    plans = [make_plan(load_scheduled(file).config) for file in (own, FOLDER / shipped)]
 
     one, other = ((each.config.plugins, each.config.scheduling_profiles) for each in plans)
     assert one == other

@@ -12,6 +12,7 @@ from kvatlas.routing.plan.weights import weights_of, with_weights
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.scheduler import Scheduler
 from support.fleets import make_config
 from support.rating import decide
 from support.stages import FLEET
@@ -72,8 +73,51 @@ def test_section_beside_plugins_is_refused() -> None:
         make_plan(config)
 
 
-def test_policy_without_stages_is_refused() -> None:
-    config = make_config(disaggregation={"encode": True}, policy="latency")
+@pytest.mark.parametrize(
+    ("section", "handler", "kind"),
+    [
+        pytest.param({"uncachedTokens": 1}, "joint-cost-handler", "decode-only", id="prefill"),
+        pytest.param({"encode": True}, "disagg-profile-handler", "encode-decode", id="encode"),
+        pytest.param(
+            {"uncachedTokens": 1, "encode": True, "missingStage": "skip"},
+            "joint-cost-handler",
+            "encode-decode",
+            id="both",
+        ),
+    ],
+)
+def test_policy_latency_has_stages_too(section: dict[str, Any], handler: str, kind: str) -> None:
+    plan = make_plan(make_config(disaggregation=section, policy="latency"))
+    made = plan.profile
+    assert isinstance(made, Scheduler)
 
-    with pytest.raises(SchedulingError, match="disaggregation: found together with policy 'latency'"):
-        make_plan(config)
+    decision = decide(made, RequestView(model="m", now=0.0, n_tokens=160, media=MEDIA), FLEET)
+
+    assert made.handler.type == handler
+    assert kind_of(decision) == kind
+    assert make_plan(plan.config).config == plan.config, "a plan's configuration makes the same plan"
+
+
+def test_policy_latency_compares_pairs_from_that_many_uncached_tokens_on() -> None:
+    config = make_config(disaggregation={"uncachedTokens": 500, "missingStage": "refuse"}, policy="latency")
+    profile = make_plan(config).profile
+    without = [each for each in FLEET if not each.name.startswith("p")]
+
+    found = [decide(profile, RequestView(model="m", now=0.0, n_tokens=n), without).picked for n in (499, 500)]
+
+    assert found[0]
+    assert not found[1]
+
+
+def test_size_of_the_state_of_a_token_is_that_of_the_model() -> None:
+    def transfer_ms(**model: Any) -> float:
+        config = make_config(disaggregation={"uncachedTokens": 1}, policy="latency", model=model)
+        decision = decide(make_plan(config).profile, RequestView(model="m", now=0.0, n_tokens=10_000), FLEET)
+        assert decision.placement is not None
+        return decision.placement.options[-1].terms_ms["transfer"]
+
+    latency_ms = 5.0
+    assert transfer_ms() - latency_ms == pytest.approx(10_000 * 262_144 * 8 / 100e9 * 1000)
+    assert transfer_ms(kvBytesPerToken=131_072) - latency_ms == pytest.approx(
+        10_000 * 131_072 * 8 / 100e9 * 1000
+    )

@@ -18,12 +18,14 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.scheduler import Deciding
 from kvatlas.scorers.filters.roles import ROLE_LABEL
-from kvatlas.scorers.latency.placements import TERMS
+from kvatlas.scorers.latency.placements import TERMS, TransferParams
 from support.candidates import endpoint as anyone
 from support.candidates import fleets, held, load
 from support.joint import joint, options_of, pair_of, scheduler
 from support.rating import decide
 from support.stages import MEDIA, server
+from support.tables import key_table
+from support.tree import ROOT
 
 SLOW: dict[str, Any] = {
     "prefillTokensPerSecond": 1000.0,
@@ -32,6 +34,9 @@ SLOW: dict[str, Any] = {
     "decodeWeight": 0.0,
 }
 """Costs at which a token of a prompt takes a millisecond."""
+
+PAGE = ROOT / "docs" / "scorers" / "joint-cost-handler.md"
+SHOWN = ("overhead", "prefill", "transfer", "step", "decoding", "others")
 
 FAST = {"gigabitsPerSecond": 1000.0, "kvBytesPerToken": 125_000.0, "latencyMs": 1.0}
 """Transfers of which a thousand tokens take a millisecond, and one more."""
@@ -334,3 +339,31 @@ def test_any_fleet_has_a_placement_or_none(fleet: list[Candidate], n_tokens: int
         assert made.answered(decision, ttft_s=0.5) == ()
         assert made.ended(decision, tpot_s=0.02, n_output=5) == ()
         assert decision.totals[decision.row] == max(decision.totals)
+
+
+def test_example_of_the_page_is_what_it_costs() -> None:
+    fleet = [
+        anyone(
+            name,
+            of=load(running=running),
+            prefix=held(gpu=blocks, n_blocks=500),
+            labels={ROLE_LABEL: name.partition("-")[0]},
+        )
+        for name, running, blocks in (("decode-0", 20, 0), ("decode-1", 20, 375), ("prefill-0", 0, 375))
+    ]
+
+    options = options_of(decide(joint(fit=False).profile, request(8000), fleet))
+
+    rows = [
+        f"| {f'{each.prefill} -> {each.decode}' if each.prefill else f'{each.decode} alone'} | "
+        + " | ".join(f"{round(ms)}" for name, ms in each.terms_ms.items() if name in SHOWN)
+        + f" | {round(each.total_ms)} |"
+        for each in options
+    ]
+    zero = [name for name in TERMS if name not in SHOWN]
+    assert not any(each.terms_ms[name] for each in options for name in zero)
+    assert "\n".join(rows) in PAGE.read_text()
+
+
+def test_page_has_the_keys_of_transfers() -> None:
+    assert key_table(TransferParams) in PAGE.read_text()

@@ -16,9 +16,9 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.indexer.match import PrefixMatch, RankMatch
 from kvatlas.indexer.prefix import Prefix
+from kvatlas.routing.kv_size import KvSize
 from kvatlas.routing.observers.capacity import curve as module
 from kvatlas.routing.observers.capacity.curve import GIB, CapacityCurve
-from kvatlas.routing.observers.capacity.kv_size import KvSize
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate
 from kvatlas.sim.replay.size_curve import SizeCurve

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ....configs.schema import ModelConfig
+from ..configs.schema import ModelConfig
 
 CONFIGURED = "model.kvBytesPerToken"
 _DESCRIPTION = "config.json"
@@ -86,6 +87,11 @@ def kv_size(model: ModelConfig) -> KvSize | None:
         return None
     n_bytes = _bytes_per_token(shape.text_config or shape, shape.quantization_config)
     return KvSize(n_bytes, str(file)) if n_bytes is not None else None
+
+
+def largest_kv_bytes(models: Iterable[ModelConfig]) -> float | None:
+    """Return the largest size of some models, None if that of none is known."""
+    return max((found.n_bytes for each in models if (found := kv_size(each)) is not None), default=None)
 
 
 def _bytes_per_token(shape: _Shape, quantization: _Quantization | None) -> float | None:

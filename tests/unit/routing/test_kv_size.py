@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvatlas.configs.schema import ModelConfig
-from kvatlas.routing.observers.capacity.kv_size import KvSize, kv_size
+from kvatlas.routing.kv_size import KvSize, kv_size
 
 QWEN3_32B = {
     "num_hidden_layers": 64,
