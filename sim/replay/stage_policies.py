@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ...configs.disaggregation import DisaggregationConfig
+from ...configs.policies import expanded
 from ...configs.schema import (
+    DEFAULT_TIERS,
     KVAtlasConfig,
     PluginConfig,
     ProfilePluginConfig,
@@ -24,6 +26,7 @@ def reference_config() -> KVAtlasConfig:
     """
     return KVAtlasConfig(
         api_version="kvatlas/v1",
+        tiers=DEFAULT_TIERS[:1],  # it knows no other
         plugins=(
             PluginConfig(
                 type="approx-prefix-cache-producer",
@@ -73,25 +76,6 @@ def joint_config(tiers: tuple[TierConfig, ...], *, encode: bool) -> KVAtlasConfi
         tiers: of the engines.
         encode: whether there are encode servers.
     """
-    stages = ("decode", "prefill", "encode") if encode else ("decode", "prefill")
-    parameters = {"deciders": {"encode": "always-disagg-multimodal-decider"}} if encode else {}
-    return KVAtlasConfig(
-        api_version="kvatlas/v1",
-        tiers=tiers,
-        plugins=(
-            *(PluginConfig(type=f"{stage}-filter") for stage in stages),
-            *((PluginConfig(type="always-disagg-multimodal-decider"),) if encode else ()),
-            *((PluginConfig(type="token-load-scorer"),) if encode else ()),
-            PluginConfig(type="joint-cost-handler", parameters=parameters),
-        ),
-        scheduling_profiles=tuple(
-            SchedulingProfileConfig(
-                name=stage,
-                plugins=(
-                    ProfilePluginConfig(plugin_ref=f"{stage}-filter"),
-                    *((ProfilePluginConfig(plugin_ref="token-load-scorer"),) if stage == "encode" else ()),
-                ),
-            )
-            for stage in stages
-        ),
-    )
+    apart = DisaggregationConfig(uncached_tokens=1, encode=encode, missing_stage="skip")
+    config = KVAtlasConfig(api_version="kvatlas/v1", tiers=tiers, policy="latency", disaggregation=apart)
+    return expanded(config)
