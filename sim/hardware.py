@@ -7,11 +7,13 @@ hardware. Derived values follow from data sheets and the model's shape, with the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from .kv_network import NetworkSpec
 from .service_times import ServiceTimes
 
 GIB = 1 << 30
+BYTES_PER_GBIT = 1e9 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +144,20 @@ def service_times(
     )
 
 
-def network(gbit_per_s: float | None = None) -> NetworkSpec:
-    """Return the network of engines, with another bandwidth per engine and direction if it is given."""
+def network(gbit_per_s: float | None = None, *, zone_gbit_per_s: float = inf) -> NetworkSpec:
+    """Return the network of engines.
+
+    Args:
+        gbit_per_s: bandwidth per engine and direction; None for that of the hardware.
+        zone_gbit_per_s: bandwidth from one zone to another.
+    """
     cards = NIC_BYTES_PER_S * TENSOR_PARALLEL * NIC_EFFICIENCY
-    bytes_per_s = cards if gbit_per_s is None else gbit_per_s * 1e9 / 8
-    return NetworkSpec(server_bytes_per_s=bytes_per_s, latency_s=TRANSFER_LATENCY_S)
+    bytes_per_s = cards if gbit_per_s is None else gbit_per_s * BYTES_PER_GBIT
+    return NetworkSpec(
+        server_bytes_per_s=bytes_per_s,
+        zone_bytes_per_s=zone_gbit_per_s * BYTES_PER_GBIT,
+        latency_s=TRANSFER_LATENCY_S,
+    )
 
 
 def blocks_in(gibibytes: float, *, block_size: int = BLOCK_SIZE, model: Model = QWEN3_32B) -> int:

@@ -29,6 +29,11 @@ def parse_roles(text: str) -> tuple[str, ...]:
     return tuple(roles)
 
 
+def role_zones(roles: tuple[str, ...], n_zones: int) -> tuple[str, ...]:
+    """Return the zone of each server: those of each role take the zones in turn."""
+    return tuple(f"zone-{roles[:place].count(role) % n_zones}" for place, role in enumerate(roles))
+
+
 def role_names(roles: tuple[str, ...]) -> tuple[str, ...]:
     """Return a name per server: its role and its number among those of the same role."""
     return tuple(f"{role}-{roles[:place].count(role)}" for place, role in enumerate(roles))

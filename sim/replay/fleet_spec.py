@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ...scorers.core.topology import LABELS as TOPOLOGY_LABELS
+from ...scorers.core.topology import LEVELS
 from ...scorers.filters.roles import ROLE_LABEL
 from .. import hardware
 from ..block_cache import BlockCache
 from ..errors import ReplayError
 from ..kv_exchange import KvExchange
 from ..kv_network import KvNetwork, NetworkSpec
-from ..roles import LABELS, role_names
+from ..roles import LABELS, role_names, role_zones
 from ..scheduler import Scheduler
 from ..service_times import ServiceTimes
 from ..storage_tier import StorageTier
+
+ZONE_LABEL = TOPOLOGY_LABELS[LEVELS.index("zone")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,7 @@ class FleetSpec:
         times: service times of each engine.
         speeds: relative speeds of the engines' computing, taken in turn; copies between tiers are not faster.
         roles: role of each engine; empty if all do all, and send each other nothing.
+        zones: number of zones over which the engines of each role are spread.
         network: by which engines with roles send each other KV state.
         encode_s: seconds per image, wherever it is encoded.
     """
@@ -47,6 +52,7 @@ class FleetSpec:
     times: ServiceTimes = field(default_factory=hardware.service_times)
     speeds: tuple[float, ...] = (1.0,)
     roles: tuple[str, ...] = ()
+    zones: int = 1
     network: NetworkSpec = field(default_factory=hardware.network)
     encode_s: float = hardware.ENCODE_S_PER_ITEM
 
@@ -66,12 +72,16 @@ class FleetSpec:
 
     @property
     def labels(self) -> tuple[dict[str, str], ...]:
-        """Labels of the engines: the speed, if there are several, and the role, if they have roles."""
+        """Labels of the engines: the speed, if there are several, and role and zone, if they have roles."""
         speeds = (self.speeds[number % len(self.speeds)] for number in range(self.servers))
         labels = ({"speed": f"{speed:g}"} if len(self.speeds) > 1 else {} for speed in speeds)
         if not self.roles:
             return tuple(labels)
-        return tuple(each | {ROLE_LABEL: LABELS[role]} for each, role in zip(labels, self.roles, strict=True))
+        zones = role_zones(self.roles, self.zones)
+        return tuple(
+            each | {ROLE_LABEL: LABELS[role], ZONE_LABEL: zone}
+            for each, role, zone in zip(labels, self.roles, zones, strict=True)
+        )
 
     def times_of(self, server: int) -> ServiceTimes:
         """Return the service times of an engine by its number."""
@@ -91,7 +101,8 @@ class FleetSpec:
 
     def exchange(self) -> KvExchange:
         """Make the exchange of engines with roles."""
-        network = KvNetwork(self.network, {})
+        zones = dict(zip(self.names, role_zones(self.roles, self.zones), strict=True))
+        network = KvNetwork(self.network, zones)
         return KvExchange(network, bytes_per_token=hardware.QWEN3_32B.kv_bytes_per_token)
 
     def schedulers(self, exchange: KvExchange | None = None) -> list[Scheduler]:

@@ -23,8 +23,23 @@ from ..traces.trace import Trace
 from ..workloads import Workload
 
 UNIT = "requests/s per server"
-RATIOS = (("1:3", None), ("2:2", None), ("3:1", None), ("2:6", None), ("4:4", None), ("2:2", 25.0))
-"""Prefill to decode servers, and Gbit/s per server; None for the network of the hardware."""
+NETWORKS = {
+    "": hardware.network(),
+    ", 25 Gbit/s": hardware.network(25.0),
+    ", 2 zones": hardware.network(zone_gbit_per_s=25.0),
+}
+"""By a word for the tables. Between two zones there are 25 Gbit/s per direction."""
+
+RATIOS = (
+    ("1:3", ""),
+    ("2:2", ""),
+    ("3:1", ""),
+    ("2:6", ""),
+    ("4:4", ""),
+    ("2:2", ", 25 Gbit/s"),
+    ("4:4", ", 2 zones"),
+)
+"""Prefill to decode servers, and their network."""
 
 CONVERSATION_LOADS, LONG_LOADS = (0.12, 0.3), (0.08, 0.2)
 """About 15 and 35 % of what the servers could compute together."""
@@ -65,10 +80,10 @@ class Measured:
 def cases(conversation: Path | None, *, limit: int = LIMIT) -> tuple[Workload, ...]:
     """Return the cases; those of the recorded conversations only if their file is given."""
     found: list[Workload] = []
-    for ratio, gbit in RATIOS:
+    for ratio, network in RATIOS:
         n_prefill, _, n_decode = ratio.partition(":")
-        fleet = _fleet(parse_roles(f"prefill={n_prefill},decode={n_decode}"), gbit)
-        place = f"{ratio}, {gbit:g} Gbit/s" if gbit is not None else ratio
+        fleet = _fleet(parse_roles(f"prefill={n_prefill},decode={n_decode}"), network)
+        place = ratio + network
         long = partial(_long, limit, fleet.servers)
         if conversation is not None:
             recorded = partial(_conversation, conversation, limit, fleet.servers)
@@ -127,12 +142,13 @@ def _mean(kept: Kept, workload: Workload, policy: str, load: float, seeds: int) 
     return {name: fmean(each[name] for each in found) for name in found[0]}
 
 
-def _fleet(roles: tuple[str, ...], gbit: float | None) -> FleetSpec:
+def _fleet(roles: tuple[str, ...], network: str) -> FleetSpec:
     return FleetSpec(
         servers=len(roles),
         roles=roles,
         gpu_blocks=hardware.blocks_in(GPU_GIB),
-        network=hardware.network(gbit),
+        zones=2 if "zones" in network else 1,
+        network=NETWORKS[network],
     )
 
 

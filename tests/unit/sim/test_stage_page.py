@@ -36,7 +36,12 @@ def test_cases_have_every_ratio_with_both_workloads() -> None:
     for each in found:
         roles = each.fleet.roles
         assert each.name.split("/")[1].startswith(f"{roles.count('prefill')}:{roles.count('decode')}")
-    assert found[-1].fleet.network.server_bytes_per_s == 25e9 / 8
+    named = {each.name: each.fleet for each in found}
+    assert named["long/2:2, 25 Gbit/s"].network.server_bytes_per_s == 25e9 / 8
+    assert (named["long/4:4, 2 zones"].network.zone_bytes_per_s, named["long/4:4, 2 zones"].zones) == (
+        25e9 / 8,
+        2,
+    )
 
 
 def test_generated_prompts_arrive_at_the_load_and_seed() -> None:
@@ -85,7 +90,7 @@ def test_page_compares_ours_with_the_best_other_in_each_row() -> None:
     text = page(made(values), ours=OURS, seeds=2, limit=50)
 
     assert "| conversation | 1:3 | 0.12 | +2 % | +2 % | -74 % | -49 % | +2 % | -87 % |" in text
-    assert "In 24 of 24 rows `joint` is at most 2 % above" in text
+    assert "In 28 of 28 rows `joint` is at most 2 % above" in text
     assert "| 2:2, 25 Gbit/s | 0.08 | 4.00 / 4.0 |" in text
     assert "$" not in text
 
