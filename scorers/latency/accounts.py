@@ -12,10 +12,12 @@ from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 
-WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE = range(10)
+(
+    WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE, READY_AT
+) = range(11)  # fmt: skip
 """Lines of `Accounts.columns`."""
 
-N_LINES = 10
+N_LINES = 11
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
@@ -55,6 +57,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
+        ready_at: monotonic seconds at which its prompt is expected to be computed.
     """
 
     decision: Decision
@@ -69,6 +72,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
     computes: bool = True
+    ready_at: float = 0.0
 
 
 class Accounts:
@@ -77,8 +81,9 @@ class Accounts:
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
     the tokens of their whole prompts, and the monotonic seconds since which the first of them is computed; tokens of the
     whole prompts of those whose response has begun; decayed milliseconds of prompt work with the time of their last
-    change; and the logarithm of the endpoint's pace with the number of observations behind it. Requests whose prompt another
-    endpoint computes have booked tokens and a prompt, and no part in the others.
+    change; the logarithm of the endpoint's pace with the number of observations behind it; and the monotonic seconds at which
+    all prompts there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and a
+    prompt, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -92,7 +97,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (10, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (11, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -113,6 +118,7 @@ class Accounts:
         if request.computes:
             column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
             column[BUSY_AT] = now
+            column[READY_AT] = request.ready_at = max(now, float(column[READY_AT])) + busy_ms / 1000.0
             if column[N_AHEAD] == 0:
                 column[SINCE] = now
             column[N_AHEAD] += 1
@@ -136,6 +142,12 @@ class Accounts:
         if request.computes:
             self._table[SINCE, request.row] = now
         self._table[PROMPTS_HELD, request.row] += request.n_prompt
+
+    def computed(self, request: OpenRequest, *, by: float) -> None:
+        """Note that a prompt was computed by that time; what is behind it is ready sooner by as much as it was."""
+        if request.row >= 0 and request.computes and request.ready_at > by:
+            self._table[READY_AT, request.row] -= request.ready_at - by
+            request.ready_at = by
 
     def ended(self, decision: Decision) -> OpenRequest | None:
         """Forget a request, and return it; None if it is not known."""

@@ -14,11 +14,15 @@ from ..core.decision import Decision
 from ..core.model import RequestView
 from .accounts import OpenRequest
 from .cost_model import MAX_PACE, NOTHING_OWN, CostModel, Expected
-from .features import QUEUE, Typical
+from .features import MEMORY, QUEUE, Typical
 from .fit import MAX_MILLISECONDS
 from .links import Link
 from .pairs import PairCosts, PairTimes, Transfer
 from .params import LatencyCostParams
+from .rate import Rate
+
+MOST_WAIT = 0.25
+"""Largest part of an expected time that may be a wait if its costs are to be learned from."""
 
 
 class Weighed(NamedTuple):
@@ -44,15 +48,20 @@ class _OpenPair(OpenRequest, gc=False):
 
     Attributes:
         link: to the other.
+        busy_ms: expected time for which it computes the prompt.
         prefill_ms: expected time until the prompt is computed.
         transfer_ms: expected time of the part of the transfer that depends on its speed.
-        tail_ms: expected time from there to the first token.
+        tail_ms: least time from the computed prompt to the first token.
+        is_clean: whether nearly all of the expected time is work on this request: waits say more of the load than of costs, and
+            what is not foreseen of them would be taken for costs.
     """
 
     link: Link = (None, None)
+    busy_ms: float = 0.0
     prefill_ms: float = 0.0
     transfer_ms: float = 0.0
     tail_ms: float = 0.0
+    is_clean: bool = True
 
 
 class JointModel:
@@ -69,12 +78,15 @@ class JointModel:
     Attributes:
         alone: model of endpoints that serve requests alone, and of the times per output token of all.
         pairs: costs of pairs.
+        answered_per_ms: requests per millisecond, all of which go to endpoints that decode.
+        computed_per_ms: those of which endpoints that prefill compute the prompt.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str], transfer: Transfer) -> None:
         self._learns, self._has_paces = params.fit, params.fit and not params.group_label
         self.alone = CostModel(params, tiers)
         self.pairs = PairCosts(params, tiers, transfer)
+        self.answered_per_ms, self.computed_per_ms = Rate(), Rate()
         self._last: Weighed | None = None
         """What was expected of the latest request: it is the one that is picked next."""
 
@@ -95,9 +107,11 @@ class JointModel:
         """Follow a request that was sent to an endpoint, and the part of it that another one does."""
         found, self._last = self._last, None
         self.alone.picked(request, decision)
+        self.answered_per_ms.add(request.now)
         computing = decision.computing
         if computing is decision:
             return
+        self.computed_per_ms.add(request.now)
         row = column = None
         if found is not None and found.request is request and found.pairs is not None:
             row = found.prefill.row(computing.picked[0])
@@ -108,7 +122,7 @@ class JointModel:
         if opened is not None:
             opened.row = self.alone.accounts.row(computing.picked[0])
             self.alone.note_work(opened.work)
-            self.alone.accounts.open(opened, busy_ms=opened.prefill_ms, now=request.now)
+            self.alone.accounts.open(opened, busy_ms=opened.busy_ms, now=request.now)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""
@@ -121,9 +135,8 @@ class JointModel:
         if pair is None:
             pair = self._opened(self._weighed_of(decision), 0, 0, decision)
         else:
-            # the next prompt is computed since this one is, not since its first token came
             tail_s = pair.tail_ms / 1000.0 if isinstance(pair, _OpenPair) else 0.0
-            accounts.begun(pair, now=decision.at + max(0.0, ttft_s - tail_s))
+            accounts.computed(pair, by=decision.at + max(0.0, ttft_s - tail_s))
             accounts.ended(computing)
         if self._learns and isinstance(pair, _OpenPair):
             self._learn(pair, ms)
@@ -139,6 +152,8 @@ class JointModel:
             self.alone.accounts.ended(decision.computing)
 
     def _learn(self, pair: _OpenPair, ms: float) -> None:
+        if not pair.is_clean:
+            return
         if self._has_paces and not pair.features[QUEUE]:
             # of an error the endpoint that computes gets the share that its part has in the whole
             error = math.log(ms / pair.expected_ms) * pair.prefill_ms / pair.expected_ms
@@ -182,8 +197,9 @@ class JointModel:
         if not all(map(math.isfinite, features)):
             return None
         group = self.pairs.ttft.fits.group_of(computing.best)
-        work, _ = self.pairs.ttft.work(group, pairs.features[:, row].tolist())
+        work, busy_ms = self.pairs.ttft.work(group, pairs.features[:, row].tolist())
         link = self.pairs.link(found.prefill, row, found.alone.candidates, column)
+        transfer_ms, _, step_ms = pairs.tail_ms(row, column)
         return _OpenPair(
             computing,
             row=-1,
@@ -194,7 +210,17 @@ class JointModel:
             tokens=float(computing.best.uncached_tokens(found.request)),
             n_prompt=float(found.request.n_tokens),
             link=link,
+            busy_ms=busy_ms * pairs.pace_of(row),
             prefill_ms=float(pairs.prefill_ms[row]),
             transfer_ms=float(pairs.tokens[column]) * self.pairs.links.ms_per_token(link),
-            tail_ms=sum(pairs.tail_ms(row, column)),
+            tail_ms=transfer_ms + step_ms,
+            is_clean=not _waits(found.alone, column)
+            and float(pairs.costs[QUEUE, min(row, pairs.costs.shape[1] - 1)] * pairs.features[QUEUE, row])
+            <= MOST_WAIT * float(pairs.ttft_ms[row, column]),
         )
+
+
+def _waits(expected: Expected, column: int) -> bool:
+    """Return whether a request would wait for others on an endpoint, or may."""
+    features, candidates = expected.features[:, column], expected.candidates
+    return bool(features[QUEUE] or features[MEMORY] or float(candidates.waiting[column]) > 0.0)

@@ -11,8 +11,9 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
+from .accounts import BUSY_AT, N_AHEAD, READY_AT, WORK
 from .cost_model import Expected
-from .features import MEMORY, QUEUE, Typical
+from .features import MEMORY, PREFILL, QUEUE, Typical
 from .groups import FitReport
 from .links import Link, Links
 from .params import LatencyCostParams
@@ -23,6 +24,9 @@ TRANSFER, WAIT, STEP = range(3)
 
 PRIORS = {"transfer": 1.0, "wait": 1.0, "step": 1.5}
 """Their priors. A step: the first token waits for the end of the step that is running, and needs one of its own."""
+
+SETTLE_S = 0.2
+"""Age at which a request is part of what its endpoint reports: the sidecar sends it, and the engine tokenizes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class PairTimes(NamedTuple):
     step_ms: FloatArray
     ttft_ms: FloatArray
 
+    def pace_of(self, row: int) -> float:
+        """Return the pace of one endpoint that computes."""
+        return self.pace if isinstance(self.pace, float) else float(self.pace[row])
+
     def tail_ms(self, row: int, column: int) -> tuple[float, float, float]:
         """Return the milliseconds of transfer, wait and step of one pair, at their costs."""
         costs = self.tail[:, row if self.tail.shape[1] > 1 else 0].tolist()
@@ -80,9 +88,8 @@ class PairTimes(NamedTuple):
 
     def all_features(self, row: int, column: int) -> list[float]:
         """Return the features of one pair, those of the endpoint that computes as of one with the pace 1."""
-        pace = self.pace if isinstance(self.pace, float) else float(self.pace[row])
         return [
-            *(self.features[:, row] * pace).tolist(),
+            *(self.features[:, row] * self.pace_of(row)).tolist(),
             float(self.transfer_ms[row, column]),
             float(self.wait_ms[row, column]),
             float(self.step_ms[column]),
@@ -133,7 +140,12 @@ class PairCosts:
             typical: see `features`.
         Cost: some 30 operations on columns, and 10 on a matrix of pairs.
         """
-        features, costs = self.ttft.quantities(request, computing, accounts, pace=pace, typical=typical)
+        of_others = accounts.copy()
+        of_others[WORK] = of_others[N_AHEAD] = 0.0
+        features, costs = self.ttft.quantities(request, computing, of_others, pace=pace, typical=typical)
+        features[QUEUE] += _tokens_ahead(
+            computing, accounts, now=request.now, tokens_per_ms=1.0 / costs[PREFILL]
+        )
         tail = self.ttft.fits.costs(computing)[self.ttft.n_features :]
         prefill_ms = total(features, costs)
         tokens = self._missing(request, receiving.candidates)
@@ -167,3 +179,19 @@ class PairCosts:
         held = prefix.tier_blocks[0] * prefix.block_size * receiving.credit
         missing: FloatArray = np.maximum(0.0, request.n_tokens - held)
         return missing
+
+
+def _tokens_ahead(
+    computing: Candidates, accounts: FloatArray, *, now: float, tokens_per_ms: FloatArray
+) -> FloatArray:
+    """Return the tokens of own requests that are still to be computed.
+
+    When a prompt is computed cannot be seen, since its first token comes from another endpoint, perhaps much later. So it is
+    expected, and an endpoint that reports no request is done.
+    """
+    left_ms = np.maximum(0.0, accounts[READY_AT] - now) * 1000.0
+    is_idle = (computing.waiting + computing.running == 0.0) & (
+        computing.updated_at > accounts[BUSY_AT] + SETTLE_S
+    )
+    tokens: FloatArray = np.where(is_idle, 0.0, left_ms) * tokens_per_ms
+    return tokens

@@ -16,7 +16,7 @@ from ..core.params import PluginParams
 from ..core.placement_option import PlacementOption
 from ..core.topology import Level
 from .features import ADAPTER, ATTENTION, BATCH, MEMORY, N_FEATURES, OVERHEAD, PREFILL, QUEUE
-from .fleet_cost import LEAST_TOKENS, FleetCostParams
+from .fleet_cost import FleetCostParams
 from .joint import JointModel, Weighed
 from .params import Positive
 
@@ -46,7 +46,7 @@ class TransferParams(PluginParams, frozen=True):
 class PlacementParams(FleetCostParams, frozen=True):
     """Parameters of the costs of placements; those of times are the priors of the fits."""
 
-    decode_weight: Annotated[float, Meta(ge=0)] = 0.1
+    decode_weight: Annotated[float, Meta(ge=0)] = 0.3
     """Milliseconds to the first token that a millisecond of generating is worth."""
     transfer: TransferParams = field(default_factory=TransferParams)
     """Priors of the speed of transfers."""
@@ -154,24 +154,39 @@ def placement_costs(
     n_tokens = model.alone.lengths.mean(request.model)
     decoding = params.decode_weight * n_tokens * weighed.tpot_ms
     memory = params.residency_ms * unknown_as_zero(decode.kv_utilization)
-    typical = model.alone.work_tokens
-    # a prompt delays those that wait for theirs, and each response that is generated in the same steps
-    delayed = _price(params, alone.features, typical) + params.decode_weight * alone.features[BATCH]
-    others_alone = _work_ms(alone.features, alone.costs) * delayed
+    work_ms = _work_ms(alone.features, alone.costs)
+    # a prompt delays those that come while it is ahead, and each response that is generated in the same steps
+    price = _price(params, alone.terms_ms, work_ms, model.answered_per_ms.at(request.now))
+    others_alone = work_ms * (price + params.decode_weight * alone.features[BATCH])
     shared = decoding + memory
     of_alone = alone.ttft_ms + shared + others_alone
     if pairs is None:
         return PlacementCosts(weighed, of_alone, None, decoding, memory, others_alone, others_alone[:0])
-    others_pairs = _work_ms(pairs.features, pairs.costs) * _price(params, pairs.features, typical)
+    work_ms = _work_ms(pairs.features, pairs.costs)
+    terms_ms = pairs.costs * pairs.features
+    others_pairs = work_ms * _price(params, terms_ms, work_ms, model.computed_per_ms.at(request.now))
     of_pairs = pairs.ttft_ms + shared + others_pairs[:, np.newaxis]
     _exclude_same(of_pairs, prefill, decode)
     return PlacementCosts(weighed, of_alone, of_pairs, decoding, memory, others_alone, others_pairs)
 
 
-def _price(params: FleetCostParams, features: FloatArray, typical_tokens: float) -> float:
-    """Return the price of a millisecond of work, in milliseconds of waiting of others: see `FleetCostScorer`."""
-    n_tokens = float(np.add.reduce(features[QUEUE])) / features.shape[1]
-    price: float = min(params.price_factor * n_tokens / max(typical_tokens, LEAST_TOKENS), params.max_price)
+def _price(params: FleetCostParams, terms_ms: FloatArray, work_ms: FloatArray, per_ms: float) -> FloatArray:
+    """Return the price of a millisecond of work on each endpoint, in milliseconds of waiting of others.
+
+    It is the number of requests that come while the work is ahead of them: during the mean wait of the pool, and half of the
+    work itself. With a short work that is the number of those that wait (Little's law), as for `FleetCostScorer`.
+
+    Args:
+        params: factor and limit.
+        terms_ms: terms of the times, shape (features, n).
+        work_ms: milliseconds of the work, shape (n).
+        per_ms: requests that come to all of these endpoints together per millisecond.
+    """
+    n = len(work_ms)
+    mean_ms = float(np.add.reduce(terms_ms[QUEUE]) + np.add.reduce(terms_ms[MEMORY])) / n
+    price: FloatArray = np.minimum(
+        params.price_factor * per_ms / n * (mean_ms + work_ms / 2.0), params.max_price
+    )
     return price
 
 

@@ -119,19 +119,19 @@ def test_prefill_server_need_not_wait_for_the_decode_server_twice() -> None:
     assert later.terms_ms["wait"] == pytest.approx(1000 - 160 - 10, abs=3)
 
 
+def transfer_ms(decode: Candidate, **transfer: Any) -> float:
+    """Return the milliseconds of a transfer of which a token takes one, and a millisecond beside."""
+    options = options_of(placed(decode, prefiller(), transfer=FAST | {"gigabitsPerSecond": 1.0} | transfer))
+    return next(each.terms_ms["transfer"] for each in options if each.prefill is not None)
+
+
 @pytest.mark.parametrize(("only_missing", "tokens"), [(True, 160 - 64), (False, 160)])
 def test_blocks_that_the_decode_server_has_are_not_transferred(only_missing: bool, tokens: int) -> None:
-    transfer = FAST | {"gigabitsPerSecond": 1.0, "onlyMissing": only_missing}
-    fleet = decoder(cached=4, ahead=900), prefiller()
-
-    assert options_of(placed(*fleet, transfer=transfer))[0].terms_ms["transfer"] == pytest.approx(tokens + 1)
+    assert transfer_ms(decoder(cached=4), onlyMissing=only_missing) == pytest.approx(tokens + 1)
 
 
 def test_blocks_on_slower_tiers_of_the_decode_server_are_transferred() -> None:
-    fleet = anyone("d", prefix=held(cpu=9)), prefiller()
-    transfer = FAST | {"gigabitsPerSecond": 1.0}
-
-    assert options_of(placed(*fleet, transfer=transfer))[1].terms_ms["transfer"] == pytest.approx(161)
+    assert transfer_ms(anyone("d", prefix=held(cpu=9))) == pytest.approx(161)
 
 
 def test_fuller_batch_costs_more_where_generating_counts() -> None:

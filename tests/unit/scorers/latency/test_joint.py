@@ -16,6 +16,7 @@ from kvatlas.scorers.handlers.joint_cost import JointCostHandler
 from kvatlas.scorers.latency.placements import TERMS
 from support.candidates import endpoint
 from support.joint import answer, options_of, pair_of, scheduler, send
+from support.rating import decide
 
 ZONE = LABELS[2]
 COSTS = {"prefillTokensPerSecond": 1000.0, "overheadMs": 10.0, "decodeWeight": 1.0, "priceFactor": 0.0}
@@ -34,8 +35,7 @@ def handler_of(made: Scheduler) -> JointCostHandler:
 
 def ms_of(made: Scheduler, fleet: list[Candidate], n_tokens: int, now: float = 1e6) -> dict[str, float]:
     """Return the terms of the best placement of a request that is not sent."""
-    decision = send(made, fleet, n_tokens=n_tokens, now=now)
-    made.ended(decision, tpot_s=None)
+    decision = decide(made, RequestView(model="m", now=now, n_tokens=n_tokens), fleet)
     return dict(options_of(decision)[0].terms_ms)
 
 
@@ -51,7 +51,7 @@ def test_prompt_is_ahead_where_it_is_computed_until_the_first_token() -> None:
         return terms["queue"], terms["wait"] + terms["prefill"] + terms["queue"] + terms["overhead"]
 
     queue, ready = ahead(0.0, booked)
-    assert queue == pytest.approx(1000, rel=0.02)
+    assert queue == pytest.approx(1000 + 1000 * 500 / 35_000, abs=1)
     assert ahead(0.5, booked)[0] == pytest.approx(500, rel=0.05)
     answer(made, first, ms=1100.0)
     again = [one("d", "decode", in_flight=(101, 0)), one("p", "prefill")]
