@@ -20,6 +20,8 @@ KEPT = (
     "ttftP50",
     "ttftP99",
     "hitRate",
+    "tpotMean",
+    "prefilledElsewhere",
     "e2eMean",
     "outputTokensPerSecond",
     "requests",
