@@ -42,11 +42,13 @@ class Hit:
     Attributes:
         gpu_blocks: leading blocks on the GPU that can be reused.
         cpu_tokens: tokens after them that can be loaded.
+        remote_tokens: tokens after them that another server sends.
         deferred: whether to look up again later, because a chunk of that run is being copied.
     """
 
     gpu_blocks: int
     cpu_tokens: int = 0
+    remote_tokens: int = 0
     deferred: bool = False
 
 
@@ -167,12 +169,16 @@ class BlockCache:
                 break
         return self._enter(missing, keep={chunk.key for chunk in missing}) or NO_TRANSFER
 
-    def admit(self, sequence: BlockSequence) -> tuple[Lease, list[Event]] | Wait:
+    def admit(self, sequence: BlockSequence, *, remote: bool = False) -> tuple[Lease, list[Event]] | Wait:
         """Return a lease on the cached part, with blocks to load into if the hit has a CPU part.
 
         The whole prompt must fit beside the reservations of others, so that no prefill can starve.
+
+        Args:
+            sequence: the request's.
+            remote: whether another server sends all that is not on the GPU; the CPU tier is then not read.
         """
-        hit = self.lookup(sequence)
+        hit = self._remote_hit(sequence) if remote else self.lookup(sequence)
         if hit.deferred:
             return Wait.DEFERRED
         shared = [self._found(key) for key in sequence.hashes[: hit.gpu_blocks]]
@@ -182,8 +188,8 @@ class BlockCache:
             return Wait.NO_ROOM
         for block in shared:
             self.gpu.share(block)
-        loaded, evicted = self.gpu.take(hit.cpu_tokens // self.block_size)
-        n_computed = hit.gpu_blocks * self.block_size + hit.cpu_tokens
+        loaded, evicted = self.gpu.take(-(-(hit.cpu_tokens + hit.remote_tokens) // self.block_size))
+        n_computed = hit.gpu_blocks * self.block_size + hit.cpu_tokens + hit.remote_tokens
         lease = Lease(
             sequence=sequence,
             hit=hit,
@@ -292,6 +298,10 @@ class BlockCache:
         if cpu:
             self.cpu.clear()
         return [AllBlocksCleared()]
+
+    def _remote_hit(self, sequence: BlockSequence) -> Hit:
+        gpu_blocks = self._gpu_blocks(sequence)
+        return Hit(gpu_blocks, remote_tokens=len(sequence) - gpu_blocks * self.block_size)
 
     def _gpu_blocks(self, sequence: BlockSequence) -> int:
         """Count the leading blocks on the GPU that can be reused."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from math import inf
 
-from .errors import EngineStoppedError
+from .errors import EngineStoppedError, KvLoadError
 from .kv_events import EventBatch
 from .publisher import Publisher
 from .request import Generated, Request
@@ -39,6 +40,8 @@ class Engine:
         self._arrival = asyncio.Event()
         self._outputs: dict[str, asyncio.Queue[Generated | None]] = {}
         self._stopped = False
+        if scheduler.connector is not None:
+            scheduler.connector.apply = self._apply
 
     @property
     def running(self) -> bool:
@@ -62,6 +65,7 @@ class Engine:
 
         Raises:
             ValueError: the request can never fit.
+            KvLoadError: its KV state did not arrive from another server.
             EngineStoppedError: the engine stopped first.
         """
         if self._stopped:
@@ -74,6 +78,8 @@ class Engine:
                 generated = await queue.get()
                 if generated is None:
                     raise EngineStoppedError(f"the engine stopped (request={request.request_id})")
+                if generated.has_failed:
+                    raise KvLoadError(f"KV state did not arrive (request={request.request_id})")
                 yield generated
                 if generated.finished:
                     return
@@ -83,12 +89,15 @@ class Engine:
             self._arrival.set()  # another request may be waiting for its blocks
 
     async def _run_steps(self) -> None:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        loop, connector = asyncio.get_running_loop(), self.scheduler.connector
         while True:
             if self._time_scale:
-                self._now = (loop.time() - started) / self._time_scale
+                self._now = (
+                    loop.time() / self._time_scale
+                )  # one clock for all engines, as their transfers need it
             self._arrival.clear()
+            if connector is not None:
+                connector.advance(self._now)
             run = self.scheduler.begin_step(self._now)
             if run is None:
                 await self._idle()
@@ -98,14 +107,23 @@ class Engine:
             self._end_step()
 
     async def _idle(self) -> None:
-        """Wait for a request or the next completed copy between tiers."""
-        copy_at = self.scheduler.next_copy_at()
+        """Wait for a request or the next completed copy between tiers or servers."""
+        copy_at = self._next_copy_at()
         if copy_at is not None and not self._time_scale:
             self._now = max(self._now, copy_at)
             return
         timeout = None if copy_at is None else max(0.0, copy_at - self._now) * self._time_scale
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrival.wait(), timeout)
+
+    def _next_copy_at(self) -> float | None:
+        copy_at, connector = self.scheduler.next_copy_at(), self.scheduler.connector
+        pull_at = inf if connector is None else connector.next_at()
+        return copy_at if pull_at == inf else min(pull_at, inf if copy_at is None else copy_at)
+
+    def _apply(self, change: Callable[[], None], _now: float) -> None:
+        change()
+        self._arrival.set()
 
     def _end_step(self) -> None:
         output = self.scheduler.end_step()

@@ -3,6 +3,7 @@
 KVAtlasError
 └── SimError
     ├── EngineStoppedError   a simulated engine stopped while it had a request
+    ├── KvLoadError          KV state that an engine waited for did not arrive
     ├── RequestRefusedError  a request that a real server would reject
     ├── DemoError            a part of the demo did not start, or exited
     ├── CompareError         options of a comparison that cannot be used
@@ -21,6 +22,10 @@ class SimError(KVAtlasError):
 
 class EngineStoppedError(SimError):
     """An engine that stopped before it completed a request."""
+
+
+class KvLoadError(SimError):
+    """KV state that did not arrive from another server."""
 
 
 class RequestRefusedError(SimError):

@@ -26,6 +26,11 @@ class Copy:
     left_s: float
     is_done: bool = False
 
+    @property
+    def has_failed(self) -> bool:
+        """Never: see `Arrival`."""
+        return False
+
 
 class HostLink:
     """The copies of one engine; those of one direction run one after another.

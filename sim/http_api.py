@@ -14,8 +14,9 @@ import msgspec
 from aiohttp import web
 
 from .engine import Engine
-from .errors import RequestRefusedError
+from .errors import KvLoadError, RequestRefusedError
 from .faults import NO_HTTP_FAULTS, HttpFaults
+from .kv_transfer import KvTransferParams, kept_params
 from .metrics import EngineCollector
 from .model_text import ModelText
 from .openai import GenerateBody, Json, ResponseFormat, error_body, parse_generate, usage
@@ -32,6 +33,9 @@ DEFAULT_MAX_TOKENS = 64
 MAX_BODY_BYTES = 64 * 2**20
 
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+_INTERNAL_ERROR = RequestRefusedError("Internal server error", status=500, kind="InternalServerError")
+"""Response to a request whose KV state did not arrive, as of vLLM with `kv_load_failure_policy: fail`."""
 
 _encode = msgspec.json.Encoder().encode
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,6 +105,7 @@ class HttpApi:
         prompt = self._text.tokenize(request.path, body)
         output = self._text.reply(prompt, self._reply_tokens(fields, len(prompt)))
         work = Request(uuid.uuid4().hex[:16], prompt, output, lora=lora, salt=fields.cache_salt or None)
+        self._transfer(work, fields.kv_transfer_params)
         form = ResponseFormat(
             chat=request.path == CHAT_PATH,
             request_id=work.request_id,
@@ -135,26 +140,44 @@ class HttpApi:
         return chance > 0 and self._rng() < chance
 
     async def _answer(self, work: Request, form: ResponseFormat) -> web.Response:
-        text = "".join([piece async for piece, _last in self._pieces(work)])
-        return _json(form.whole(text, _usage(work)))
+        try:
+            text = "".join([piece async for piece, _last in self._pieces(work)])
+        except KvLoadError as error:
+            raise _INTERNAL_ERROR from error
+        params = kept_params(work, self._engine.scheduler.connector)
+        return _json(form.whole(text, _usage(work), kv_transfer_params=params))
 
     async def _stream(
         self, request: web.Request, work: Request, form: ResponseFormat, *, with_usage: bool
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
+        try:
+            async for event in self._events(work, form):
+                await response.write(_event(event))
+            if with_usage:
+                await response.write(_event(form.closing(_usage(work))))
+        except KvLoadError:
+            await response.write(_event(error_body(_INTERNAL_ERROR)))
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    async def _events(self, work: Request, form: ResponseFormat) -> AsyncGenerator[Json, None]:
+        """Yield the body of each event with text."""
         opening = form.opening()
         async with aclosing(self._pieces(work)) as pieces:
             async for piece, last in pieces:
                 if opening is not None:
-                    await response.write(_event(opening))
+                    yield opening
                     opening = None
-                await response.write(_event(form.piece(piece, last=last)))
-        if with_usage:
-            await response.write(_event(form.closing(_usage(work))))
-        await response.write(b"data: [DONE]\n\n")
-        await response.write_eof()
-        return response
+                yield form.piece(piece, last=last)
+
+    def _transfer(self, work: Request, params: KvTransferParams | None) -> None:
+        """Let a request keep its KV state, or pull it from another server; engines without a connector do neither."""
+        if params is not None and self._engine.scheduler.connector is not None:
+            work.keeps_kv = bool(params.do_remote_decode)
+            work.remote = params.remote
 
     async def _pieces(self, work: Request) -> AsyncGenerator[tuple[str, bool], None]:
         """Yield the text of each token, and whether it is the last."""

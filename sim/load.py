@@ -19,6 +19,7 @@ class Counters:
     cpu_queries: int = 0
     cpu_hits: int = 0
     storage_hits: int = 0
+    pulled_tokens: int = 0
     stored_blocks: int = 0
     loaded_blocks: int = 0
     preemptions: int = 0

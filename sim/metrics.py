@@ -89,16 +89,15 @@ class EngineCollector(Collector):
         yield self._counter("prefix_cache_queries", queries, counters.gpu_queries)
         yield self._counter("prefix_cache_hits", hits, counters.gpu_hits)
         yield self._counter("external_prefix_cache_queries", f"External: {queries}", counters.cpu_queries)
-        yield self._counter(
-            "external_prefix_cache_hits", f"External: {hits}", counters.cpu_hits + counters.storage_hits
-        )
+        external_hits = counters.cpu_hits + counters.storage_hits + counters.pulled_tokens
+        yield self._counter("external_prefix_cache_hits", f"External: {hits}", external_hits)
         sources = {"device": counters.gpu_hits, "host": counters.cpu_hits, "p2p": 0}
         yield self._by(
             CounterMetricFamily,
             "prompt_tokens_cached_by_source",
             "Prefix-cache hit tokens by the cache tier that supplied them.",
             "source",
-            {**sources, "disk": counters.storage_hits, "external_unspecified": 0},
+            {**sources, "disk": counters.storage_hits, "external_unspecified": counters.pulled_tokens},
         )
 
     def _offload(self) -> Iterator[Metric]:

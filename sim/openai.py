@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .errors import RequestRefusedError
+from .kv_transfer import KvTransferParams
 
 Json = dict[str, object]
 
@@ -25,6 +26,7 @@ class GenerateBody(msgspec.Struct, frozen=True):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     cache_salt: str | None = None
+    kv_transfer_params: KvTransferParams | None = None
 
     @property
     def reply_limit(self) -> int | None:
@@ -95,7 +97,7 @@ class ResponseFormat:
         self._head: Json = {"id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}"}
         self._tail: Json = {"created": created, "model": model}
 
-    def whole(self, text: str, usage_body: Json) -> Json:
+    def whole(self, text: str, usage_body: Json, *, kv_transfer_params: Json | None = None) -> Json:
         """Return the body of a response that is not streamed."""
         end: Json = {
             "logprobs": None,
@@ -109,7 +111,13 @@ class ResponseFormat:
         else:
             choice = {"index": 0, "text": text, **end, "prompt_logprobs": None, "prompt_token_ids": None}
         body = self._body("chat.completion" if self._chat else "text_completion", [choice])
-        return {**body, "service_tier": None, "system_fingerprint": None, "usage": usage_body}
+        return {
+            **body,
+            "service_tier": None,
+            "system_fingerprint": None,
+            "usage": usage_body,
+            "kv_transfer_params": kv_transfer_params,
+        }
 
     def opening(self) -> Json | None:
         """Return the chunk before the first token; None if the API has none."""

@@ -4,10 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from .block_cache import Lease
-from .host_link import Copy
 from .sequence import BlockSequence, Lora, TokenSequence
+
+
+class Arrival(Protocol):
+    """KV state on its way to the GPU: from the CPU tier, or from another server."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has arrived."""
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it will never arrive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteKv:
+    """KV state of a prompt that another engine keeps for this request.
+
+    Attributes:
+        engine_id: of the engine that computed it.
+        request_id: in that engine.
+        n_blocks: blocks that it keeps, the prompt's last one included.
+    """
+
+    engine_id: str
+    request_id: str
+    n_blocks: int
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +58,11 @@ class Request:
         fetched_at: time at which the last of them completes.
         n_generated: tokens generated so far.
         lease: its blocks in the cache; None if it has none.
-        load: the copy from the CPU tier that it waits for; None if there is none.
+        load: KV state that it waits for, from the CPU tier or another server; None if there is none.
+        keeps_kv: whether its KV state is kept at its end, until another engine has pulled it.
+        kept_blocks: numbers of the blocks kept in this way.
+        remote: KV state to pull, instead of computing the prompt; None once the transfer has begun, or without one.
+        pulled_tokens: prompt tokens whose KV state came from another server.
         deferred: whether it waits for another request's load or store, or for a fetch.
     """
 
@@ -46,8 +79,12 @@ class Request:
     fetched_at: float = 0.0
     n_generated: int = 0
     lease: Lease | None = None
-    load: Copy | None = None
+    load: Arrival | None = None
     deferred: bool = False
+    keeps_kv: bool = False
+    kept_blocks: tuple[int, ...] = ()
+    remote: RemoteKv | None = None
+    pulled_tokens: int = 0
 
     @property
     def n_left(self) -> int:
@@ -73,8 +110,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Generated tokens of one request, one per step; `finished` with the last one."""
+    """Generated tokens of one request, one per step; `finished` with the last one, or if it failed, without tokens."""
 
     request: Request
     tokens: Sequence[int]
     finished: bool
+    has_failed: bool = False

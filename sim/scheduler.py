@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 
-from .block_cache import BlockCache, Transfer, Wait
+from .block_cache import BlockCache, Hit, Transfer, Wait
 from .kv_events import Event
+from .kv_exchange import KvConnector
 from .load import Counters, Load
 from .request import Generated, Request
 from .service_times import Run, ServiceTimes, StepWork
@@ -40,6 +42,7 @@ class _Step:
     began_at: float = 0.0
     run: Run = field(default_factory=lambda: Run(0.0))
     may_repeat: bool = True
+    failed: list[Request] = field(default_factory=list[Request])
 
 
 class Scheduler:
@@ -50,6 +53,7 @@ class Scheduler:
         times: service times.
         max_num_seqs: maximum number of concurrently running requests.
         max_num_batched_tokens: maximum number of tokens per step.
+        connector: sends KV state to other engines and pulls theirs; None for an engine that does neither.
     """
 
     def __init__(
@@ -59,8 +63,10 @@ class Scheduler:
         times: ServiceTimes,
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 8192,
+        connector: KvConnector | None = None,
     ) -> None:
         self.cache = cache
+        self.connector = connector
         self.counters = Counters()
         self.load = Load()
         self._times = times
@@ -84,7 +90,7 @@ class Scheduler:
         if n_tokens > limit:
             raise ValueError(f"request of {n_tokens} tokens, the GPU holds {limit}")
         self._arrived.append(request)
-        self._cut_run()
+        self.cut_run()
 
     def abort(self, request: Request) -> None:
         """Drop a request in any state; no effect if it has finished."""
@@ -94,13 +100,18 @@ class Scheduler:
         self._release(request)
         if self._step is not None:
             self._step.work = [item for item in self._step.work if item[0] is not request]
-        self._cut_run()
+        self.cut_run()
 
     def reset_cache(self, *, cpu: bool = False) -> bool:
         """Clear the prefix cache if no request uses it; return whether it did. The next step publishes the event."""
         events = self.cache.reset(cpu=cpu)
         self._unpublished += events or []
         return events is not None
+
+    def cut_run(self) -> None:
+        """Let the current run end with its first step, since something has changed."""
+        if self._step is not None:
+            self._step.run.n_steps = 1
 
     def next_copy_at(self) -> float | None:
         """Return when the next copy between tiers completes; None if there is none."""
@@ -116,6 +127,8 @@ class Scheduler:
             to do until a copy between tiers completes or a request arrives.
         """
         self._copies.advance(now)
+        if self.connector is not None:
+            self.connector.free_expired(now)
         self._waiting += self._arrived
         self._arrived.clear()
         step = self._decide(now)
@@ -140,15 +153,16 @@ class Scheduler:
         step, self._step = self._step, None
         if n_steps > 1:
             self._repeat(step, n_steps - 1)
-        tokens = tuple(each for request, _n in step.work for each in self._sample(request, n_steps))
         now = step.began_at + step.run.duration(n_steps)
+        tokens = tuple(each for request, _n in step.work for each in self._sample(request, n_steps, now))
+        failed = tuple(Generated(request, (), finished=True, has_failed=True) for request in step.failed)
         self._copies.advance(now)
         events, n_blocks = self._copies.complete_offloads()
         step.cpu_events += events
         self.counters.stored_blocks += n_blocks
         self._copies.offload(step.offloads, now=now)
         self.load = self._current_load()
-        return StepOutput(tokens, tuple(step.gpu_events + step.cpu_events))
+        return StepOutput(tokens + failed, tuple(step.gpu_events + step.cpu_events))
 
     def _decide(self, now: float) -> _Step | None:
         """Decide the next step; None if there is nothing to do."""
@@ -163,7 +177,8 @@ class Scheduler:
             self._schedule_waiting(step, budget, now)
         for request, _n_tokens in step.work:
             self._offload(step, request)
-        does_something = step.work or step.gpu_events or step.cpu_events or self._copies.ends_with_the_step
+        is_visible = step.work or step.gpu_events or step.cpu_events or step.failed
+        does_something = is_visible or self._copies.ends_with_the_step
         return step if does_something else None
 
     def _current_load(self) -> Load:
@@ -201,10 +216,6 @@ class Scheduler:
         blocks_each = (self.cache.gpu.n_free - self.cache.n_reserved) // len(work)
         n_ending = min(request.n_left for request, _n in work)
         return max(1, min(n_ending, (blocks_each - 1) * self.cache.block_size))
-
-    def _cut_run(self) -> None:
-        if self._step is not None:
-            self._step.run.n_steps = 1
 
     def _schedule_running(self, step: _Step, budget: int) -> int:
         for request in tuple(self._running):
@@ -249,6 +260,11 @@ class Scheduler:
                 outcome = self._admit(step, request, now)
                 full = outcome is Wait.NO_ROOM
                 request.deferred = outcome is Wait.DEFERRED
+            if request.load is not None and request.load.has_failed:
+                self._waiting.remove(request)
+                self._release(request)
+                step.failed.append(request)
+                continue
             if request.lease is None or (request.load is not None and not request.load.is_done):
                 continue
             if request.load is not None:
@@ -260,9 +276,9 @@ class Scheduler:
 
     def _admit(self, step: _Step, request: Request, now: float) -> Wait | None:
         sequence = request.block_sequence(self.cache.block_size)
-        if request.fetched_at > now or self._fetch(step, request, now):
+        if request.remote is None and (request.fetched_at > now or self._fetch(step, request, now)):
             return Wait.DEFERRED
-        admitted = self.cache.admit(sequence)
+        admitted = self.cache.admit(sequence, remote=request.remote is not None)
         if isinstance(admitted, Wait):
             return admitted
         request.lease, events = admitted
@@ -271,9 +287,18 @@ class Scheduler:
         if hit.cpu_tokens:
             request.load = self._copies.load(hit.cpu_tokens, now=now)
             self.counters.loaded_blocks += hit.cpu_tokens // self.cache.block_size
+        if hit.remote_tokens:
+            self._pull(request, hit.remote_tokens, now)
         if request.cached_tokens is None:
-            self._count_lookup(request, hit.gpu_blocks * self.cache.block_size, hit.cpu_tokens)
+            self._count_lookup(request, hit)
         return None
+
+    def _pull(self, request: Request, n_tokens: int, now: float) -> None:
+        if self.connector is None or request.remote is None:
+            raise RuntimeError(f"request {request.request_id} has no KV state to pull")
+        n_blocks = min(-(-n_tokens // self.cache.block_size), request.remote.n_blocks)
+        request.load = self.connector.pull(request.remote, n_blocks * self.cache.block_size, now=now)
+        request.remote = None  # a preempted request computes its prompt itself
 
     def _fetch(self, step: _Step, request: Request, now: float) -> bool:
         """Begin to fetch the request's chunks from storage into the CPU tier; return whether there are any."""
@@ -290,14 +315,18 @@ class Scheduler:
         request.fetched_at = self._copies.fetch(fetch, now=now)
         return True
 
-    def _count_lookup(self, request: Request, gpu_tokens: int, cpu_tokens: int) -> None:
-        request.cached_tokens, request.gpu_tokens = gpu_tokens + cpu_tokens, gpu_tokens
+    def _count_lookup(self, request: Request, hit: Hit) -> None:
+        gpu_tokens, cpu_tokens = hit.gpu_blocks * self.cache.block_size, hit.cpu_tokens
+        request.pulled_tokens = max(0, hit.remote_tokens - 1)  # the last token is computed again
+        request.cached_tokens = gpu_tokens + cpu_tokens + request.pulled_tokens
+        request.gpu_tokens = gpu_tokens
         request.fetched_tokens = min(request.fetched_tokens, cpu_tokens)
         counters = self.counters
         counters.prompt_tokens += len(request.prompt)
         counters.gpu_queries += len(request.prompt)
         counters.gpu_hits += gpu_tokens
-        if self.cache.cpu.capacity:
+        counters.pulled_tokens += request.pulled_tokens
+        if self.cache.cpu.capacity or hit.remote_tokens:
             counters.cpu_queries += len(request.prompt) - gpu_tokens
             counters.cpu_hits += cpu_tokens - request.fetched_tokens
             counters.storage_hits += request.fetched_tokens
@@ -317,7 +346,7 @@ class Scheduler:
             step.gpu_events += self.cache.extend(lease, n_times) or ()
             request.n_generated += n_times
 
-    def _sample(self, request: Request, n_steps: int) -> tuple[Generated, ...]:
+    def _sample(self, request: Request, n_steps: int, now: float) -> tuple[Generated, ...]:
         """Generate the next token of a request whose tokens are all computed, after those of the repeated steps."""
         sequence, lease = request.admitted()
         if lease.n_computed < len(sequence):
@@ -329,5 +358,14 @@ class Scheduler:
         finished = not request.n_left
         if finished:
             self._running.remove(request)
+            self._keep(request, now)
             self._release(request)
         return (Generated(request, request.output[end - n_steps : end], finished),)
+
+    def _keep(self, request: Request, now: float) -> None:
+        """Keep the blocks of a request that asks for it, until another engine has pulled them."""
+        if self.connector is None or not request.keeps_kv or request.lease is None:
+            return
+        request.kept_blocks = tuple(request.lease.blocks)
+        self.connector.keep(request.request_id, partial(self.cache.release, request.lease), now=now)
+        request.lease = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
 from typing import Self
+from uuid import uuid4
 
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from .engine import Engine
 from .faults import NO_EVENT_FAULTS, NO_HTTP_FAULTS, EventFaults, HttpFaults
 from .held_port import HeldPort
 from .http_api import HttpApi
+from .kv_exchange import KvConnector, KvExchange
 from .metrics import EngineCollector, ServerInfo
 from .model_text import ModelText
 from .publisher import BUFFERED_BATCHES, Publisher
@@ -49,6 +51,7 @@ class ServerConfig:
         times: service times.
         time_scale: real seconds per simulated second.
         storage: storage tier, which servers of one process may share; None for no storage.
+        exchange: by which servers of one process send each other KV state; None for a server that does not.
         replay_batches: number of event batches kept for replay.
         event_faults: injected into live event batches.
         http_faults: injected into completion requests.
@@ -69,6 +72,7 @@ class ServerConfig:
     times: ServiceTimes = field(default_factory=ServiceTimes)
     time_scale: float = 1.0
     storage: StorageTier | None = None
+    exchange: KvExchange | None = None
     replay_batches: int = BUFFERED_BATCHES
     event_faults: EventFaults = NO_EVENT_FAULTS
     http_faults: HttpFaults = NO_HTTP_FAULTS
@@ -136,7 +140,7 @@ class SimServer:
         async with AsyncExitStack() as stack:
             listener = stack.enter_context(socket.create_server((self._host, self.ports.http)))
             publisher = self._publisher(stack)
-            engine = self._engine(publisher)
+            engine = self._engine(publisher, self._connector(stack))
             task = asyncio.create_task(engine.run())
             stack.push_async_callback(_end, task)
             runner = web.AppRunner(
@@ -184,7 +188,16 @@ class SimServer:
         stack.callback(publisher.close)
         return publisher
 
-    def _engine(self, publisher: Publisher | None) -> Engine:
+    def _connector(self, stack: AsyncExitStack) -> KvConnector | None:
+        exchange, config = self.config.exchange, self.config
+        if exchange is None:
+            return None
+        address = (self._host, self.ports.http)
+        connector = exchange.join(str(uuid4()), config.name, address=address)
+        stack.callback(exchange.leave, connector)
+        return connector
+
+    def _engine(self, publisher: Publisher | None, connector: KvConnector | None) -> Engine:
         config = self.config
         cache = BlockCache(
             block_size=config.block_size,
@@ -199,6 +212,7 @@ class SimServer:
             times=config.times,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
+            connector=connector,
         )
         return Engine(scheduler, publisher, wall_clock=time.time, time_scale=config.time_scale)
 

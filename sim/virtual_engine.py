@@ -23,6 +23,8 @@ class VirtualEngine:
         self._on_output = on_output
         self._run: Run | None = None
         self._began = 0.0
+        if scheduler.connector is not None:
+            scheduler.connector.apply = self.apply
 
     @property
     def next_at(self) -> float:
@@ -39,6 +41,14 @@ class VirtualEngine:
             ValueError: the request can never fit.
         """
         self.scheduler.add(request)
+        if self._run is None:
+            self._begin(now)
+
+    def apply(self, change: Callable[[], None], now: float) -> None:
+        """Call a change of the scheduler's state that happens at `now`."""
+        self.advance(now)
+        change()
+        self.scheduler.cut_run()
         if self._run is None:
             self._begin(now)
 
