@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .kv_network import NetworkSpec
 from .service_times import ServiceTimes
 
 GIB = 1 << 30
@@ -83,6 +84,18 @@ MEMORY_EFFICIENCY = 0.8
 STEP_OVERHEAD_S = 0.003
 """Time of a step for scheduling, kernel launches and all-reduce, beside reading weights; assumed."""
 
+NIC_BYTES_PER_S = 50e9
+"""Network card of one GPU, per direction: 400 Gbit/s (NVIDIA DGX H100 data sheet: one ConnectX-7 per GPU)."""
+
+NIC_EFFICIENCY = 0.8
+"""Fraction of it that transfers of KV blocks reach; assumed."""
+
+TRANSFER_LATENCY_S = 0.002
+"""From the last byte of a transfer until the receiver uses it, with the exchange of block addresses; assumed."""
+
+ENCODE_S_PER_ITEM = 0.1
+"""Encoding one image on one engine; assumed."""
+
 STORAGE_BYTES_PER_S = 5e9
 """Read bandwidth of one engine from shared storage; assumed, a fast shared file system."""
 
@@ -127,6 +140,13 @@ def service_times(
         fetch_s_per_token=model.kv_bytes_per_token / STORAGE_BYTES_PER_S,
         copies_overlap=copies_overlap,
     )
+
+
+def network(gbit_per_s: float | None = None) -> NetworkSpec:
+    """Return the network of engines, with another bandwidth per engine and direction if it is given."""
+    cards = NIC_BYTES_PER_S * TENSOR_PARALLEL * NIC_EFFICIENCY
+    bytes_per_s = cards if gbit_per_s is None else gbit_per_s * 1e9 / 8
+    return NetworkSpec(server_bytes_per_s=bytes_per_s, latency_s=TRANSFER_LATENCY_S)
 
 
 def blocks_in(gibibytes: float, *, block_size: int = BLOCK_SIZE, model: Model = QWEN3_32B) -> int:

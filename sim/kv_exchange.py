@@ -9,7 +9,7 @@ Kept blocks that nobody pulls are freed after `KEEP_S`. An engine that leaves ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -147,7 +147,15 @@ class KvExchange:
 
     def advance(self, now: float) -> None:
         """Continue all transfers until `now`, and tell both engines of each completed one."""
+        ended: dict[KvConnector, list[Pull]] = {}
         for flow in self._network.advance(now):
             pull = self._pulls.pop(flow)
             pull.source.apply(partial(pull.source.free, pull.request_id), now)
-            pull.target.apply(pull.end, now)
+            ended.setdefault(pull.target, []).append(pull)
+        for target, pulls in ended.items():  # once per engine, whose next step then has all of them
+            target.apply(partial(_end, pulls), now)
+
+
+def _end(pulls: Sequence[Pull]) -> None:
+    for pull in pulls:
+        pull.end()

@@ -62,6 +62,7 @@ class Request:
         keeps_kv: whether its KV state is kept at its end, until another engine has pulled it.
         kept_blocks: numbers of the blocks kept in this way.
         remote: KV state to pull, instead of computing the prompt; None once the transfer has begun, or without one.
+        encode_s: seconds for encoding its media, added to its first step.
         pulled_tokens: prompt tokens whose KV state came from another server.
         deferred: whether it waits for another request's load or store, or for a fetch.
     """
@@ -84,6 +85,7 @@ class Request:
     keeps_kv: bool = False
     kept_blocks: tuple[int, ...] = ()
     remote: RemoteKv | None = None
+    encode_s: float = 0.0
     pulled_tokens: int = 0
 
     @property

@@ -43,6 +43,7 @@ class _Step:
     run: Run = field(default_factory=lambda: Run(0.0))
     may_repeat: bool = True
     failed: list[Request] = field(default_factory=list[Request])
+    encode_s: float = 0.0
 
 
 class Scheduler:
@@ -201,7 +202,7 @@ class Scheduler:
                 n_decoding += 1
             else:
                 work.add_prefill(n_tokens, end=lease.n_computed)
-        seconds = self._times.of_step(work) + self._copies.take_stall()
+        seconds = self._times.of_step(work) + step.encode_s + self._copies.take_stall()
         run = Run(seconds, self._times.context_s_per_token * n_decoding)
         is_alone = not (step.offloads or step.cpu_events or self._copies.ends_with_the_step)
         if n_decoding and n_decoding == len(step.work) == len(self._running) and is_alone and step.may_repeat:
@@ -272,6 +273,8 @@ class Scheduler:
                 request.load = None
             self._waiting.remove(request)
             self._running.append(request)
+            step.encode_s += request.encode_s
+            request.encode_s = 0.0
             budget -= self._run(step, request, budget)
 
     def _admit(self, step: _Step, request: Request, now: float) -> Wait | None:

@@ -54,7 +54,9 @@ def figures(replayed: Replayed, servers: Sequence[str]) -> dict[str, float]:
         "hitRate": sum(found.values()),
         **found,
         **_times("ttft", [each.ttft_s for each in served]),
+        **_times("tpot", [each.tpot_s for each in served if each.tpot_s is not None]),
         **_times("e2e", [each.total_s for each in served]),
+        "prefilledElsewhere": fmean(each.prefill is not None for each in served) if served else 0.0,
         "outputTokensPerSecond": output_tokens / lasted if lasted else 0.0,
         "tokensPerSecond": (prompt_tokens + output_tokens) / lasted if lasted else 0.0,
         "busiestServer": _busiest(served, servers),
@@ -93,6 +95,7 @@ def _busiest(served: Sequence[Served], servers: Sequence[str]) -> float:
     work: Counter[str] = Counter(dict.fromkeys(servers, 0))
     for each in served:
         cached = each.gpu_tokens + each.cpu_tokens + each.storage_tokens
-        work[each.server] += each.n_prompt - cached + each.n_output
+        work[each.prefill or each.server] += each.n_prompt - cached
+        work[each.server] += each.n_output
     mean = fmean(work.values())
     return max(work.values()) / mean if mean else 1.0

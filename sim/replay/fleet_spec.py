@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ...scorers.filters.roles import ROLE_LABEL
 from .. import hardware
 from ..block_cache import BlockCache
+from ..errors import ReplayError
+from ..kv_exchange import KvExchange
+from ..kv_network import KvNetwork, NetworkSpec
+from ..roles import LABELS, role_names
 from ..scheduler import Scheduler
 from ..service_times import ServiceTimes
 from ..storage_tier import StorageTier
@@ -13,7 +18,7 @@ from ..storage_tier import StorageTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSpec:
-    """A fleet of engines, equal but for their speeds; tier sizes are in blocks.
+    """A fleet of engines, equal but for their speeds and roles; tier sizes are in blocks.
 
     Attributes:
         servers: number of engines.
@@ -26,6 +31,9 @@ class FleetSpec:
         max_num_batched_tokens: maximum number of tokens per step.
         times: service times of each engine.
         speeds: relative speeds of the engines' computing, taken in turn; copies between tiers are not faster.
+        roles: role of each engine; empty if all do all, and send each other nothing.
+        network: by which engines with roles send each other KV state.
+        encode_s: seconds per image, wherever it is encoded.
     """
 
     servers: int = 8
@@ -38,17 +46,32 @@ class FleetSpec:
     max_num_batched_tokens: int = hardware.MAX_NUM_BATCHED_TOKENS
     times: ServiceTimes = field(default_factory=hardware.service_times)
     speeds: tuple[float, ...] = (1.0,)
+    roles: tuple[str, ...] = ()
+    network: NetworkSpec = field(default_factory=hardware.network)
+    encode_s: float = hardware.ENCODE_S_PER_ITEM
+
+    def __post_init__(self) -> None:
+        """Check that each engine has a role, or none has.
+
+        Raises:
+            ReplayError: some have none.
+        """
+        if self.roles and len(self.roles) != self.servers:
+            raise ReplayError(f"found {len(self.roles)} roles for {self.servers} servers")
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the engines."""
-        return tuple(f"server-{number}" for number in range(self.servers))
+        return role_names(self.roles) or tuple(f"server-{number}" for number in range(self.servers))
 
     @property
     def labels(self) -> tuple[dict[str, str], ...]:
-        """Labels of the engines: the speed, if there are several."""
+        """Labels of the engines: the speed, if there are several, and the role, if they have roles."""
         speeds = (self.speeds[number % len(self.speeds)] for number in range(self.servers))
-        return tuple({"speed": f"{speed:g}"} if len(self.speeds) > 1 else {} for speed in speeds)
+        labels = ({"speed": f"{speed:g}"} if len(self.speeds) > 1 else {} for speed in speeds)
+        if not self.roles:
+            return tuple(labels)
+        return tuple(each | {ROLE_LABEL: LABELS[role]} for each, role in zip(labels, self.roles, strict=True))
 
     def times_of(self, server: int) -> ServiceTimes:
         """Return the service times of an engine by its number."""
@@ -66,8 +89,13 @@ class FleetSpec:
             cpu_blocks=self.cpu_blocks // n_blocks,
         )
 
-    def schedulers(self) -> list[Scheduler]:
-        """Make new, empty engines."""
+    def exchange(self) -> KvExchange:
+        """Make the exchange of engines with roles."""
+        network = KvNetwork(self.network, {})
+        return KvExchange(network, bytes_per_token=hardware.QWEN3_32B.kv_bytes_per_token)
+
+    def schedulers(self, exchange: KvExchange | None = None) -> list[Scheduler]:
+        """Make new, empty engines, which send each other KV state if there is an exchange."""
         storage = StorageTier() if self.has_storage else None
         return [
             Scheduler(
@@ -82,6 +110,7 @@ class FleetSpec:
                 times=self.times_of(number),
                 max_num_seqs=self.max_num_seqs,
                 max_num_batched_tokens=self.max_num_batched_tokens,
+                connector=None if exchange is None else exchange.join(name, name),
             )
-            for number in range(self.servers)
+            for number, name in enumerate(self.names)
         ]

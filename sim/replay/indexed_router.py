@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 import msgspec
@@ -19,16 +21,39 @@ from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
 from ...scorers.core.candidates import Candidates, Directory
-from ...scorers.core.decision import Decision, Origin
+from ...scorers.core.decision import ENCODE, PREFILL, Decision, Origin
 from ...scorers.core.model import Candidate, RequestView
-from ...scorers.core.profile import Profile
+from ...scorers.core.scheduler import Deciding
 from ...scorers.core.slo import TPOT_HEADERS, TTFT_HEADERS
 from ..kv_events import EventBatch
 from .fleet_spec import FleetSpec
-from .router import RouteRequest
+from .router import OtherStages, RouteRequest
 
 SESSION_HEADER = "x-session-id"
 """Header from which `session-affinity-scorer` reads the session by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One stage of a request on one server."""
+
+    booking: Booking
+    prediction: Prediction | None
+
+    def begun(self) -> None:
+        """See `Booking.begun`."""
+        self.booking.begun()
+        if self.prediction is not None:
+            self.prediction.begun()
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A routed request: the server that answers, and the others."""
+
+    decision: Decision
+    answering: _Part
+    others: Sequence[_Part]
 
 
 class IndexedRouter:
@@ -52,7 +77,7 @@ class IndexedRouter:
         *,
         core: IndexCore,
         rng: Random,
-        profile: Profile | None = None,
+        profile: Deciding | None = None,
     ) -> None:
         plan = make_plan(config)
         specs = tier_specs(plan.config.tiers)
@@ -62,7 +87,7 @@ class IndexedRouter:
         predicted = plan.config.predictions
         self._predictions = Predictions(self.atlas, ttl_s=predicted.ttl if predicted.enabled else None)
         self.in_flight = InFlight()
-        self._open: dict[int, tuple[Decision, Booking, Prediction | None]] = {}
+        self._open: dict[int, _Open] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
         self._directory = Directory(fleet.names, fleet.names, fleet.labels)
         self._encode = msgspec.msgpack.Encoder().encode
@@ -72,41 +97,64 @@ class IndexedRouter:
     def route(self, request: RouteRequest) -> str | None:
         """See `Router.route`."""
         prefix = self.atlas.prefix(request.tokens)
-        view = RequestView(model="", now=request.now, n_tokens=len(request.tokens), headers=_headers(request))
+        view = RequestView(
+            model="",
+            now=request.now,
+            n_tokens=len(request.tokens),
+            headers=_headers(request),
+            media=tuple(range(request.n_media)),
+        )
         decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._rng)
         if not decision.picked:
             return None
         if request.slo is not None:
             origin = Origin(str(request.number), "", "", 0, "", request.slo)
             decision = msgspec.structs.replace(decision, origin=origin)
-        picked = decision.picked[0]
-        self.atlas.routed(picked, prefix, decision.best.prefix)
-        prediction = self._predictions.routed(decision.best, prefix, now=request.now)
         self._profile.picked(view, decision)
-        tokens = decision.best.uncached_tokens(view)
-        booking = self.in_flight.book(picked, tokens=tokens, now=request.now)
-        self._open[request.number] = decision, booking, prediction
-        return picked
+        answering = self._book(decision, view, prefix, computes=True)
+        others = [
+            self._book(stage.decision, view, prefix, computes=stage.name == PREFILL)
+            for stage in decision.stages
+        ]
+        self._open[request.number] = _Open(decision, answering, others)
+        return decision.picked[0]
+
+    def other_stages(self, number: int) -> OtherStages:
+        """See `Router.other_stages`."""
+        stages = {each.name: each.decision.picked for each in self._open[number].decision.stages}
+        return OtherStages(stages[PREFILL][0] if PREFILL in stages else None, stages.get(ENCODE, ()))
 
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""
-        decision, booking, prediction = self._open[number]
-        booking.begun()
-        if prediction is not None:
-            prediction.begun()
-        self._profile.answered(decision, ttft_s=now - booking.at)
+        found = self._open[number]
+        found.answering.begun()
+        for part in found.others:
+            part.begun()
+            part.booking.ended()
+        self._profile.answered(found.decision, ttft_s=now - found.answering.booking.at)
 
     def ended(self, number: int, *, tpot_s: float | None = None, n_output: int | None = None) -> None:
         """See `Router.ended`."""
-        decision, booking, _ = self._open.pop(number)
-        booking.ended()
-        self._profile.ended(decision, tpot_s=tpot_s, n_output=n_output)
+        found = self._open.pop(number)
+        for part in (found.answering, *found.others):
+            part.booking.ended()
+        self._profile.ended(found.decision, tpot_s=tpot_s, n_output=n_output)
 
     def published(self, server: str, batch: EventBatch) -> None:
         """Apply a batch as in production: encoded by the engine, decoded by the core."""
         if self._wants_events:
             self.atlas.apply(server, 0, self._core.decode_batch(self._encode(batch)))
             self._predictions.confirm(server, self.atlas.ledger(server, 0))
+
+    def _book(self, decision: Decision, view: RequestView, prefix: Prefix, *, computes: bool) -> _Part:
+        """Book a stage on the server that was picked for it, as the dispatcher of production does."""
+        best, now = decision.best, view.now
+        tokens = best.uncached_tokens(view) if computes else 0
+        booking = self.in_flight.book(best.name, tokens=tokens, now=now)
+        if not computes:
+            return _Part(booking, None)
+        self.atlas.routed(best.name, prefix, best.prefix)
+        return _Part(booking, self._predictions.routed(best, prefix, now=now))
 
     def _candidates(self, request: RouteRequest, prefix: Prefix) -> Candidates:
         matches = self._matches(prefix, now=request.now)

@@ -17,10 +17,12 @@ from ...scorers.latency.attainment import SloAttainmentParams, SloAttainmentScor
 from ...scorers.latency.predictor import LatencyPredictor, PredictedLatencyParams
 from ...scorers.weights import default_profile
 from ..errors import ReplayError
+from ..roles import ENCODE
 from .dynamo_cost import dynamo_profile
 from .fleet_spec import FleetSpec
 from .indexed_router import IndexedRouter
 from .router import RandomChoice, RoundRobin, Router, SessionHash
+from .stage_policies import NEVER, reference_config, threshold_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,9 @@ def named_policy(name: str) -> Policy:
     Raises:
         ReplayError: it does not exist.
     """
-    if name not in POLICIES:
-        raise ReplayError(f"found policy {name!r}, want one of {', '.join(POLICIES)}")
+    known = POLICIES | STAGE_POLICIES
+    if name not in known:
+        raise ReplayError(f"found policy {name!r}, want one of {', '.join(known)}")
     return Policy(name)
 
 
@@ -59,7 +62,11 @@ def make_router(policy: Policy, fleet: FleetSpec, *, granularity: int, rng: Rand
     if policy.config is not None:
         # capacities that producers of prefixes name are those of the plan's tiers
         return _indexed(_coarser(make_plan(policy.config).config, granularity), fleet, rng)
-    return POLICIES[policy.name](fleet, rng)
+    if (policy.name in STAGE_POLICIES) != bool(fleet.roles):
+        want = STAGE_POLICIES if fleet.roles else POLICIES
+        servers = "servers with roles" if fleet.roles else "servers without roles"
+        raise ReplayError(f"policy {policy.name!r} is not for {servers}; want one of {', '.join(want)}")
+    return (POLICIES | STAGE_POLICIES)[policy.name](fleet, rng)
 
 
 def _coarser(config: KVAtlasConfig, granularity: int) -> KVAtlasConfig:
@@ -187,3 +194,24 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "latency-approximate": _latency_approximate,
 }
 """docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""
+
+
+def _threshold(uncached_tokens: int) -> Callable[[FleetSpec, Random], Router]:
+    def make(fleet: FleetSpec, rng: Random) -> Router:
+        config = threshold_config(_event_tiers(fleet), uncached_tokens, encode=ENCODE in fleet.roles)
+        return _indexed(config, fleet, rng)
+
+    return make
+
+
+def _reference(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(make_plan(reference_config()).config, fleet, rng)
+
+
+STAGE_POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
+    "reference": _reference,
+    "threshold": _threshold(512),
+    "always": _threshold(1),
+    "never": _threshold(NEVER),
+}
+"""docs/replay.md describes each; they are for servers with roles."""

@@ -25,6 +25,7 @@ class RouteRequest:
         session: equal for all requests of one conversation.
         loads: server -> load at the last scrape, for all servers.
         slo: objectives that its client names, None if it names none.
+        n_media: images, videos and audio in its prompt.
     """
 
     number: int
@@ -33,13 +34,34 @@ class RouteRequest:
     session: str
     loads: Mapping[str, Load]
     slo: Slo | None = None
+    n_media: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OtherStages:
+    """Servers that do stages of a request for the one that answers.
+
+    Attributes:
+        prefill: computes the prompt; None if the server that answers does.
+        encode: encode the media, taken in turn; empty if the server does that computes the prompt.
+    """
+
+    prefill: str | None = None
+    encode: tuple[str, ...] = ()
+
+
+NO_OTHERS = OtherStages()
 
 
 class Router(Protocol):
     """Router with the notifications that a gateway would get."""
 
     def route(self, request: RouteRequest) -> str | None:
-        """Return the server for a request; None to reject it."""
+        """Return the server that answers a request; None to reject it."""
+        ...
+
+    def other_stages(self, number: int) -> OtherStages:
+        """Return who else works for a routed request."""
         ...
 
     def begun(self, number: int, now: float) -> None:
@@ -62,7 +84,11 @@ class Router(Protocol):
 
 
 class BlindRouter:
-    """Base of routers that ignore the state of the servers."""
+    """Base of routers that ignore the state of the servers, and their roles."""
+
+    def other_stages(self, number: int) -> OtherStages:  # noqa: ARG002 (Router)
+        """See `Router.other_stages`."""
+        return NO_OTHERS
 
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""

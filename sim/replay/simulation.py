@@ -6,26 +6,32 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from math import floor, inf
 from random import Random
 
 from ...scorers.core.model import Load
 from ...scorers.core.slo import Slo
+from ..encoder import Encoder
 from ..kv_events import EventBatch
 from ..load import Counters
-from ..request import Request
+from ..request import RemoteKv, Request
+from ..roles import ENCODE
 from ..scheduler import StepOutput
 from ..traces.arrivals import Arrivals
 from ..traces.content import TraceSequence, block_hashes, prompt_tokens
 from ..traces.trace import Trace, TraceRequest
 from ..virtual_engine import VirtualEngine
 from .fleet_spec import FleetSpec
-from .router import Router, RouteRequest
+from .router import OtherStages, Router, RouteRequest
 
 
 @dataclass(slots=True)
 class Served:
-    """One completed request; times in simulated seconds, prompt tokens by the tier in which they were found."""
+    """One completed request; times in simulated seconds, prompt tokens by the tier in which they were found.
+
+    The tiers are those of the server that computed the prompt: `prefill`, if there is one, otherwise `server`.
+    """
 
     number: int
     server: str
@@ -38,6 +44,7 @@ class Served:
     cpu_tokens: int = 0
     storage_tokens: int = 0
     slo: Slo | None = None
+    prefill: str | None = None
 
     @property
     def ttft_s(self) -> float:
@@ -95,8 +102,23 @@ class Timing:
     scrape_s: float = 0.05
 
 
+@dataclass(slots=True)
+class _Open:
+    """A request under way.
+
+    Attributes:
+        served: what is known of it.
+        hashes: of the full blocks of prompt and output.
+        others: servers that do stages for the one that answers.
+    """
+
+    served: Served
+    hashes: array[int]
+    others: OtherStages
+
+
 class Replay:
-    """One replay of a trace.
+    """One replay of a trace. Stages of a request follow each other as a sidecar calls them: encode, prefill, decode.
 
     Args:
         trace: requests.
@@ -126,13 +148,22 @@ class Replay:
         self._trace, self._fleet, self._router, self._progress = trace, fleet, router, progress
         self._scrape_s = timing.scrape_s
         self._arrivals = Arrivals(trace, speed=timing.speed, jitter_s=timing.jitter_s, rng=rng)
+        self._exchange = fleet.exchange() if fleet.roles else None
         self._engines = {
             name: VirtualEngine(scheduler, partial(self._take, name))
-            for name, scheduler in zip(fleet.names, fleet.schedulers(), strict=True)
+            for name, scheduler in zip(fleet.names, fleet.schedulers(self._exchange), strict=True)
         }
+        self._encoders = {
+            name: Encoder(fleet.encode_s)
+            for name, role in zip(fleet.names, fleet.roles, strict=False)
+            if role == ENCODE
+        }
+        self._encoded: list[tuple[float, int]] = []
+        """Heap of requests whose media are being encoded: when they will be, number."""
+        self._prefilling: dict[Request, int] = {}
         self._loads = {name: Load(0, 0, 0.0, 0.0) for name in self._engines}
         self._n_scrapes = 0
-        self._open: dict[int, Served] = {}
+        self._open: dict[int, _Open] = {}
         self._result = Replayed(counters=[engine.scheduler.counters for engine in self._engines.values()])
 
     def run(self) -> Replayed:
@@ -140,17 +171,23 @@ class Replay:
 
         Cost: O(blocks + tokens / block size), about 5 us per block, plus the router.
         """
-        engines, now = list(self._engines.values()), 0.0
+        engines, exchange, now = list(self._engines.values()), self._exchange, 0.0
         while True:
             comes_at = self._arrivals.next_at(now)
             works_at = min(engine.next_at for engine in engines)
-            now = min(comes_at, works_at)
+            sent_at = inf if exchange is None else exchange.next_at()
+            encoded_at = self._encoded[0][0] if self._encoded else inf
+            now = min(comes_at, works_at, sent_at, encoded_at)
             if now == inf:
                 return self._result
-            if works_at <= comes_at:
+            if exchange is not None and sent_at == now:
+                exchange.advance(now)
+            elif works_at == now:
                 for engine in engines:
                     if engine.next_at <= now:
                         engine.advance(now)
+            elif encoded_at == now:
+                self._start(heappop(self._encoded)[1], now)
             else:
                 self._arrive(self._arrivals.take(), now)
 
@@ -160,25 +197,66 @@ class Replay:
         tokens = prompt_tokens(hashes, n_prompt=request.n_prompt, block_size=size)
         self._scrape(now)
         slo = _slo_of(request)
-        server = self._router.route(RouteRequest(number, now, tokens, request.session, self._loads, slo))
+        asked = RouteRequest(number, now, tokens, request.session, self._loads, slo, request.n_media)
+        server = self._router.route(asked)
         if server is None:
             self._refuse(number, now)
             return
         if self._on_routed is not None:
             self._on_routed(server, hashes[: request.n_prompt // size], request.n_prompt)
+        others = self._router.other_stages(number)
+        served = Served(
+            number,
+            server,
+            now,
+            n_prompt=request.n_prompt,
+            n_output=request.n_output,
+            slo=slo,
+            prefill=others.prefill,
+        )
+        self._open[number] = _Open(served, hashes, others)
+        if others.encode and request.n_media:
+            ends = [
+                self._encoders[others.encode[each % len(others.encode)]].encode(now)
+                for each in range(request.n_media)
+            ]
+            heappush(self._encoded, (max(ends), number))
+        else:
+            self._start(number, now)
+
+    def _start(self, number: int, now: float) -> None:
+        """Send a request, whose media are encoded if encode servers do that, to the server that computes its prompt."""
+        open_, n_media = self._open[number], self._trace.requests[number].n_media
+        encode_s = 0.0 if open_.others.encode else n_media * self._fleet.encode_s
+        prefill = open_.others.prefill
+        if prefill is None:
+            leg = self._leg(number, open_.served.n_output)
+            leg.encode_s = encode_s
+            self._send(open_.served.server, leg, number, now)
+            return
+        leg = self._leg(number, 1)
+        leg.encode_s, leg.keeps_kv = encode_s, True
+        self._prefilling[leg] = number
+        self._send(prefill, leg, number, now)
+
+    def _leg(self, number: int, n_output: int) -> Request:
+        open_, n_prompt = self._open[number], self._trace.requests[number].n_prompt
+        sequence = TraceSequence(open_.hashes, n_prompt=n_prompt, block_size=self._fleet.block_size)
+        return Request(str(number), range(n_prompt), range(n_output), sequence=sequence)
+
+    def _send(self, server: str, leg: Request, number: int, now: float) -> None:
         engine = self._engines[server]
         engine.advance(now)
-        self._open[number] = Served(
-            number, server, now, n_prompt=request.n_prompt, n_output=request.n_output, slo=slo
-        )
-        sequence = TraceSequence(hashes, n_prompt=request.n_prompt, block_size=size)
-        prompt, output = range(request.n_prompt), range(request.n_output)
         try:
-            engine.add(Request(str(number), prompt, output, sequence=sequence), now)
+            engine.add(leg, now)
         except ValueError:  # it can never fit an engine of the fleet
-            del self._open[number]
-            self._router.ended(number)
-            self._refuse(number, now)
+            self._prefilling.pop(leg, None)
+            self._fail(number, now)
+
+    def _fail(self, number: int, now: float) -> None:
+        del self._open[number]
+        self._router.ended(number)
+        self._refuse(number, now)
 
     def _refuse(self, number: int, now: float) -> None:
         self._result.refused += 1
@@ -193,28 +271,47 @@ class Replay:
         self._n_scrapes, at = n_scrapes, n_scrapes * self._scrape_s
         for name, engine in self._engines.items():
             engine.advance(at)
-            load = engine.scheduler.load
-            self._loads[name] = Load(load.waiting, load.running, load.kv_usage, updated_at=at)
+            load, encoder = engine.scheduler.load, self._encoders.get(name)
+            n_waiting = load.waiting if encoder is None else encoder.n_queued(at)
+            self._loads[name] = Load(n_waiting, load.running, load.kv_usage, updated_at=at)
 
     def _take(self, server: str, now: float, output: StepOutput) -> None:
         if output.events:
             self._router.published(server, EventBatch(ts=now, events=output.events))
         for generated in output.tokens:
             request, number = generated.request, int(generated.request.request_id)
-            if request.n_generated == len(generated.tokens):
-                self._open[number].begun_at = now
-                self._router.begun(number, now)
-            if generated.finished:
-                self._end(self._open.pop(number), request, now)
+            if generated.has_failed:  # the blocks were kept for it too long
+                self._fail(number, now)
+            elif self._prefilling.pop(request, None) is not None:
+                self._decode(server, request, number, now)
+            else:
+                if request.n_generated == len(generated.tokens):
+                    self._open[number].served.begun_at = now
+                    self._router.begun(number, now)
+                if generated.finished:
+                    self._end(self._open.pop(number).served, request, now)
+
+    def _decode(self, prefill: str, computed: Request, number: int, now: float) -> None:
+        """Send a request whose prompt was computed on to the server that answers."""
+        served = self._open[number].served
+        _found_in(served, computed)
+        leg = self._leg(number, served.n_output)
+        leg.remote = RemoteKv(prefill, computed.request_id, len(computed.kept_blocks))
+        self._send(served.server, leg, number, now)
 
     def _end(self, served: Served, request: Request, now: float) -> None:
         served.ended_at = now
-        served.gpu_tokens, served.storage_tokens = request.gpu_tokens, request.fetched_tokens
-        served.cpu_tokens = (request.cached_tokens or 0) - request.gpu_tokens - request.fetched_tokens
+        if served.prefill is None:
+            _found_in(served, request)
         self._result.served.append(served)
         self._router.ended(served.number, tpot_s=served.tpot_s, n_output=served.n_output)
         self._arrivals.ended(served.number, now)
         self._progress()
+
+
+def _found_in(served: Served, request: Request) -> None:
+    served.gpu_tokens, served.storage_tokens = request.gpu_tokens, request.fetched_tokens
+    served.cpu_tokens = (request.cached_tokens or 0) - request.gpu_tokens - request.fetched_tokens
 
 
 def _slo_of(request: TraceRequest) -> Slo | None:

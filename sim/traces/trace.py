@@ -22,6 +22,7 @@ class TraceRequest:
         after: number of the request in the trace that must end first; None if there is none.
         ttft_ms: longest time to the first token that its client accepts, in milliseconds; None if it names none.
         tpot_ms: the same per output token after the first.
+        n_media: images, videos and audio in the prompt.
     """
 
     at_s: float
@@ -32,6 +33,7 @@ class TraceRequest:
     after: int | None = None
     ttft_ms: float | None = None
     tpot_ms: float | None = None
+    n_media: int = 0
 
     @property
     def n_tokens(self) -> int:

@@ -30,7 +30,7 @@ class Predicting(IndexedRouter):
         picked = super().route(request)
         if not hasattr(self, "predicted"):
             self.predicted = {}
-        prefix = self._open[request.number][0].first.candidate.prefix
+        prefix = self._open[request.number].decision.first.candidate.prefix
         self.predicted[request.number] = prefix.usable_tokens if prefix is not None else 0
         return picked
 

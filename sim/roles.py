@@ -1,0 +1,34 @@
+"""Roles of simulated servers: prefill, decode, both, or encode."""
+
+from __future__ import annotations
+
+from .errors import ReplayError
+
+PREFILL, DECODE, BOTH, ENCODE = "prefill", "decode", "both", "encode"
+LABELS = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill-decode", ENCODE: "encode"}
+"""Role -> value of the label `llm-d.ai/role`."""
+
+
+def parse_roles(text: str) -> tuple[str, ...]:
+    """Parse numbers of servers per role, as in `prefill=2,decode=6`; return the role of each server.
+
+    Raises:
+        ReplayError: a role does not exist, a number is none, or no server decodes.
+    """
+    roles: list[str] = []
+    for part in text.split(","):
+        role, _, number = part.strip().partition("=")
+        if role not in LABELS or not number.isdecimal():
+            known = ", ".join(LABELS)
+            raise ReplayError(
+                f"roles: found {part!r}, want ROLE=NUMBER with one of {known}, separated by commas"
+            )
+        roles += [role] * int(number)
+    if not {DECODE, BOTH} & set(roles):
+        raise ReplayError(f"roles: found {text!r}, in which no server decodes; add decode=1 or both=1")
+    return tuple(roles)
+
+
+def role_names(roles: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a name per server: its role and its number among those of the same role."""
+    return tuple(f"{role}-{roles[:place].count(role)}" for place, role in enumerate(roles))
