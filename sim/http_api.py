@@ -17,6 +17,7 @@ from .engine import Engine
 from .errors import KvLoadError, RequestRefusedError
 from .faults import NO_HTTP_FAULTS, HttpFaults
 from .kv_transfer import KvTransferParams, kept_params
+from .media import MediaEncoder, ec_transfer_params
 from .metrics import EngineCollector
 from .model_text import ModelText
 from .openai import GenerateBody, Json, ResponseFormat, error_body, parse_generate, usage
@@ -54,6 +55,7 @@ class HttpApi:
         context_tokens: maximum length of prompt and reply together.
         faults: injected into completion requests.
         rng: random numbers for the faults.
+        encoder: encodes the media of requests before anything else; None if that takes no time.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class HttpApi:
         context_tokens: int,
         faults: HttpFaults = NO_HTTP_FAULTS,
         rng: Callable[[], float] = random.random,
+        encoder: MediaEncoder | None = None,
     ) -> None:
+        self._encoder = encoder
         self._faults, self._rng = faults, rng
         self._engine = engine
         self._text = text
@@ -103,6 +107,7 @@ class HttpApi:
         fields = parse_generate(body)
         lora = self._adapter(fields.model)
         prompt = self._text.tokenize(request.path, body)
+        items = await self._encoder.encode(request.path, body) if self._encoder is not None else ()
         output = self._text.reply(prompt, self._reply_tokens(fields, len(prompt)))
         work = Request(uuid.uuid4().hex[:16], prompt, output, lora=lora, salt=fields.cache_salt or None)
         self._transfer(work, fields.kv_transfer_params)
@@ -113,6 +118,8 @@ class HttpApi:
             created=int(time.time()),
             finish_reason="length" if fields.reply_limit else "stop",
         )
+        if self._encoder is not None and self._encoder.is_alone:
+            return self._encoded(request, work, form, items)
         if not fields.stream:
             return await self._answer(work, form)
         options = fields.stream_options
@@ -146,6 +153,13 @@ class HttpApi:
             raise _INTERNAL_ERROR from error
         params = kept_params(work, self._engine.scheduler.connector)
         return _json(form.whole(text, _usage(work), kv_transfer_params=params))
+
+    def _encoded(
+        self, request: web.Request, work: Request, form: ResponseFormat, items: tuple[int, ...]
+    ) -> web.Response:
+        """Return where the encoded media are, as an encode server does after its only stage."""
+        params = ec_transfer_params(items, host=request.url.host or "")
+        return _json(form.whole("", _usage(work), ec_transfer_params=params))
 
     async def _stream(
         self, request: web.Request, work: Request, form: ResponseFormat, *, with_usage: bool

@@ -17,6 +17,7 @@ from ..tokenization.errors import RenderError, RequestError
 from ..tokenization.model import ChatPrompt, NoPrompt, TextPrompt, TokenPrompt
 from ..tokenization.requests.request import parse_body
 from .errors import RequestRefusedError
+from .media import with_words
 from .words import prose
 
 
@@ -59,7 +60,7 @@ class TokenizerText:
                 case TextPrompt():
                     return self._encode_prompt(prompt)
                 case ChatPrompt():
-                    return self._encode_prompt(self._render(prompt))
+                    return self._encode_prompt(self._render(with_words(prompt)))
                 case NoPrompt():
                     raise RequestRefusedError(prompt.detail)
         except (RequestError, RenderError) as error:

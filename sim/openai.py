@@ -97,7 +97,14 @@ class ResponseFormat:
         self._head: Json = {"id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}"}
         self._tail: Json = {"created": created, "model": model}
 
-    def whole(self, text: str, usage_body: Json, *, kv_transfer_params: Json | None = None) -> Json:
+    def whole(
+        self,
+        text: str,
+        usage_body: Json,
+        *,
+        kv_transfer_params: Json | None = None,
+        ec_transfer_params: Json | None = None,
+    ) -> Json:
         """Return the body of a response that is not streamed."""
         end: Json = {
             "logprobs": None,
@@ -117,6 +124,7 @@ class ResponseFormat:
             "system_fingerprint": None,
             "usage": usage_body,
             "kv_transfer_params": kv_transfer_params,
+            "ec_transfer_params": ec_transfer_params,
         }
 
     def opening(self) -> Json | None:

@@ -14,12 +14,14 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from . import hardware
 from .block_cache import BlockCache
 from .engine import Engine
 from .faults import NO_EVENT_FAULTS, NO_HTTP_FAULTS, EventFaults, HttpFaults
 from .held_port import HeldPort
 from .http_api import HttpApi
 from .kv_exchange import KvConnector, KvExchange
+from .media import EncodedMedia, MediaEncoder
 from .metrics import EngineCollector, ServerInfo
 from .model_text import ModelText
 from .publisher import BUFFERED_BATCHES, Publisher
@@ -51,6 +53,9 @@ class ServerConfig:
         times: service times.
         time_scale: real seconds per simulated second.
         storage: storage tier, which servers of one process may share; None for no storage.
+        encoded: media that need no encoding, which servers of one process may share; None if media take no time.
+        encode_s: simulated seconds per image or other item, encoded one after another.
+        encodes_only: whether the server only encodes media.
         exchange: by which servers of one process send each other KV state; None for a server that does not.
         replay_batches: number of event batches kept for replay.
         event_faults: injected into live event batches.
@@ -72,6 +77,9 @@ class ServerConfig:
     times: ServiceTimes = field(default_factory=ServiceTimes)
     time_scale: float = 1.0
     storage: StorageTier | None = None
+    encoded: EncodedMedia | None = None
+    encode_s: float = hardware.ENCODE_S_PER_ITEM
+    encodes_only: bool = False
     exchange: KvExchange | None = None
     replay_batches: int = BUFFERED_BATCHES
     event_faults: EventFaults = NO_EVENT_FAULTS
@@ -229,7 +237,14 @@ class SimServer:
             context_tokens=engine.scheduler.cache.gpu.capacity * config.block_size,
             faults=config.http_faults,
             rng=self._rng,
+            encoder=self._encoder(),
         )
+
+    def _encoder(self) -> MediaEncoder | None:
+        config = self.config
+        if config.encoded is None:
+            return None
+        return MediaEncoder(config.encoded, config.encode_s * config.time_scale, is_alone=config.encodes_only)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -15,6 +15,7 @@ from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.kv_exchange import KvExchange
 from kvatlas.sim.kv_network import KvNetwork, NetworkSpec
+from kvatlas.sim.media import EncodedMedia
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
 from support.waiting import until
@@ -137,3 +138,42 @@ async def test_prefill_server_that_stops_during_a_pull_fails_it(text: TokenizerT
         status, _answer = await waiting
 
     assert status == 500
+
+
+def image(name: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"http://images/{name}"}}
+
+
+async def test_encode_server_says_where_its_media_are_and_nobody_encodes_them_again(
+    text: TokenizerText,
+) -> None:
+    encoded = EncodedMedia()
+    configs = [
+        ServerConfig(name="e", model=MODEL_NAME, time_scale=0.0, encoded=encoded, encodes_only=True),
+        ServerConfig(name="d", model=MODEL_NAME, time_scale=0.0, encoded=encoded),
+        ServerConfig(name="stuck", model=MODEL_NAME, time_scale=1.0, encoded=encoded, encode_s=1e6),
+    ]
+    content = [{"type": "text", "text": "Vis?"}, image("a"), image("b")]
+    messages = [{"role": "user", "content": content}]
+    async with Fleet(configs, text) as fleet, aiohttp.ClientSession() as session:
+        _status, first = await ask(session, fleet, 0, messages=messages, max_tokens=1)
+        answers = [await ask(session, fleet, server, messages=messages) for server in (1, 2)]
+
+    assert len(first["ec_transfer_params"]) == 2
+    assert first["usage"]["completion_tokens"] == 0
+    assert [status for status, _answer in answers] == [200, 200]
+    assert answers[0][1]["choices"] == answers[1][1]["choices"]
+    assert answers[0][1]["ec_transfer_params"] is None
+
+
+async def test_other_media_make_another_prompt(text: TokenizerText) -> None:
+    config = ServerConfig(name="d", model=MODEL_NAME, time_scale=0.0)
+    async with Fleet([config], text) as fleet, aiohttp.ClientSession() as session:
+        cached = [
+            (await ask(session, fleet, 0, messages=[{"role": "user", "content": [image(name)]}]))[1]["usage"]
+            for name in ("a", "b", "a")
+        ]
+
+    tokens = [each["prompt_tokens_details"]["cached_tokens"] for each in cached]
+    assert tokens[0] == 0
+    assert tokens[1] < tokens[2] <= cached[2]["prompt_tokens"]
