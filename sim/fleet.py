@@ -13,7 +13,9 @@ import yaml
 
 from ..configs.listeners import ServerConfig as ListenersConfig
 from ..configs.schema import EndpointsConfig, ModelConfig, StaticEndpoint, TierConfig
+from ..scorers.filters.roles import ROLE_LABEL
 from .model_text import ModelText
+from .roles import LABELS
 from .server import ServerConfig, SimServer
 
 
@@ -109,4 +111,5 @@ def _endpoint(server: SimServer) -> StaticEndpoint:
         events=server.events_address,
         replay=server.replay_address,
         metrics=f"http://{server.address}/metrics",
+        labels={ROLE_LABEL: LABELS[server.config.role]} if server.config.role else {},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -16,13 +16,20 @@ from . import hardware
 from .demo_model import MODEL_NAME, write_demo_model
 from .faults import EventFaults, HttpFaults
 from .fleet import Fleet
+from .kv_exchange import KvExchange
+from .kv_network import KvNetwork, NetworkSpec
+from .media import EncodedMedia
 from .model_text import TokenizerText
 from .publisher import BUFFERED_BATCHES
+from .roles import BOTH, ENCODE, PREFILL, role_names
 from .server import ServerConfig
 from .service_times import ServiceTimes
 from .storage_tier import StorageTier
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+UNCACHED_TOKENS = 512
+"""From which on a written configuration lets a prefill server compute the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,8 @@ class SimulateOptions:
 
     Attributes:
         servers: number of servers.
+        roles: role of each server, in place of `servers`; empty if all do all, and send each other nothing.
+        network: by which servers with roles send each other KV state.
         host: address on which they listen.
         block_size: tokens per block.
         gpu_blocks: GPU pool of each server.
@@ -50,6 +59,8 @@ class SimulateOptions:
     """
 
     servers: int = 4
+    roles: tuple[str, ...] = ()
+    network: NetworkSpec = field(default_factory=hardware.network)
     host: str = "127.0.0.1"
     block_size: int = hardware.BLOCK_SIZE
     gpu_blocks: int = hardware.GPU_BLOCKS
@@ -76,10 +87,17 @@ def run_simulate(console: Console, options: SimulateOptions) -> None:
 def server_configs(options: SimulateOptions) -> list[ServerConfig]:
     """Build the configuration of each server."""
     storage = StorageTier() if options.storage else None
+    names = role_names(options.roles) or tuple(f"sim-{number}" for number in range(options.servers))
+    network = KvNetwork(options.network, {})
+    exchange = KvExchange(network, bytes_per_token=hardware.QWEN3_32B.kv_bytes_per_token)
+    encoded = EncodedMedia()
     return [
         ServerConfig(
-            name=f"sim-{number}",
+            name=name,
             model=MODEL_NAME,
+            role=options.roles[number] if options.roles else "",
+            exchange=exchange if options.roles else None,
+            encoded=encoded if ENCODE in options.roles else None,
             block_size=options.block_size,
             gpu_blocks=options.gpu_blocks,
             cpu_blocks=options.cpu_blocks,
@@ -95,8 +113,15 @@ def server_configs(options: SimulateOptions) -> list[ServerConfig]:
             http_faults=options.http_faults,
             seed=options.seed,
         )
-        for number in range(options.servers)
+        for number, name in enumerate(names)
     ]
+
+
+def stage_sections(roles: Sequence[str]) -> dict[str, object]:
+    """Return the sections of a configuration that places stages on servers with these roles."""
+    if not {PREFILL, BOTH} & set(roles):
+        return {}
+    return {"disaggregation": {"uncachedTokens": UNCACHED_TOKENS, "encode": ENCODE in roles}}
 
 
 async def simulate(console: Console, options: SimulateOptions) -> None:
@@ -122,6 +147,7 @@ async def _until(stop: asyncio.Event, console: Console, options: SimulateOptions
                     tokenizer=model.absolute(),
                     ext_proc="127.0.0.1:9002",
                     rest="127.0.0.1:8080",
+                    sections=stage_sections(options.roles),
                 )
                 console.print(f"wrote {options.config}", markup=False, highlight=False)
             _print_addresses(console, fleet)

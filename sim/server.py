@@ -25,6 +25,7 @@ from .media import EncodedMedia, MediaEncoder
 from .metrics import EngineCollector, ServerInfo
 from .model_text import ModelText
 from .publisher import BUFFERED_BATCHES, Publisher
+from .roles import ENCODE
 from .scheduler import Scheduler
 from .sequence import Lora
 from .service_times import ServiceTimes
@@ -41,6 +42,7 @@ class ServerConfig:
     Attributes:
         name: sent with each response as `x-served-by`.
         model: served name.
+        role: one of `LABELS`; empty for a server without a role. An encode server only encodes media.
         loras: adapters, served under their own names.
         block_size: tokens per block.
         gpu_blocks: GPU pool; as in vLLM one block is reserved.
@@ -55,7 +57,6 @@ class ServerConfig:
         storage: storage tier, which servers of one process may share; None for no storage.
         encoded: media that need no encoding, which servers of one process may share; None if media take no time.
         encode_s: simulated seconds per image or other item, encoded one after another.
-        encodes_only: whether the server only encodes media.
         exchange: by which servers of one process send each other KV state; None for a server that does not.
         replay_batches: number of event batches kept for replay.
         event_faults: injected into live event batches.
@@ -65,6 +66,7 @@ class ServerConfig:
 
     name: str
     model: str
+    role: str = ""
     loras: tuple[str, ...] = ()
     block_size: int = 16
     gpu_blocks: int = 1024
@@ -79,7 +81,6 @@ class ServerConfig:
     storage: StorageTier | None = None
     encoded: EncodedMedia | None = None
     encode_s: float = hardware.ENCODE_S_PER_ITEM
-    encodes_only: bool = False
     exchange: KvExchange | None = None
     replay_batches: int = BUFFERED_BATCHES
     event_faults: EventFaults = NO_EVENT_FAULTS
@@ -244,7 +245,9 @@ class SimServer:
         config = self.config
         if config.encoded is None:
             return None
-        return MediaEncoder(config.encoded, config.encode_s * config.time_scale, is_alone=config.encodes_only)
+        return MediaEncoder(
+            config.encoded, config.encode_s * config.time_scale, is_alone=config.role == ENCODE
+        )
 
 
 async def _end(task: asyncio.Task[None]) -> None:

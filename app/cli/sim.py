@@ -23,6 +23,15 @@ Storage = Annotated[bool, typer.Option("--storage", help="Shared storage behind 
 Speed = Annotated[float, typer.Option(min=0.01, help="Speed relative to the recording.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of requests.")]
 WarmUp = Annotated[int, typer.Option(min=0, help="First requests that are not counted.")]
+Roles = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROLE=N,...", help="Servers that prefill, decode, do both or encode: prefill=2,decode=6."
+    ),
+]
+LinkGbit = Annotated[
+    float | None, typer.Option(min=0.001, help="Gbit/s per server and direction between servers with roles.")
+]
 Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
 
 
@@ -50,6 +59,8 @@ def replay(
     ] = None,
     cpu_gb: Annotated[str, typer.Option(metavar="N,...", help="CPU tier per server in GiB.")] = "0,100",
     endpoints: Annotated[str, typer.Option(metavar="N,...", help="Number of servers.")] = "8",
+    roles: Roles = None,
+    link_gbit: LinkGbit = None,
     gpu_blocks: GpuBlocks = 9271,
     block_size: BlockSize = 16,
     granularity: Granularity = 4,
@@ -77,6 +88,8 @@ def replay(
         policies=policy or (),
         cpu_gib=numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
         endpoints=numbers("--endpoints", endpoints, int, at_least=1),
+        roles=_roles(roles),
+        link_gbit=link_gbit,
         gpu_blocks=gpu_blocks,
         block_size=block_size,
         granularity=granularity,
@@ -176,6 +189,8 @@ def tune(
 def simulate(
     *,
     servers: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 4,
+    roles: Roles = None,
+    link_gbit: LinkGbit = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; ports are chosen by the system.")
     ] = "127.0.0.1",
@@ -210,11 +225,14 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Seed of faults and restarts.")] = 0,
 ) -> None:
     """Run simulated servers with the OpenAI API, metrics and KV events on real sockets; faults are optional."""
+    from ...sim import hardware
     from ...sim.faults import EventFaults, HttpFaults
     from ...sim.live import SimulateOptions, run_simulate
 
     options = SimulateOptions(
         servers=servers,
+        roles=_roles(roles),
+        network=hardware.network(link_gbit),
         host=host,
         block_size=block_size,
         gpu_blocks=gpu_blocks,
@@ -240,6 +258,21 @@ def simulate(
         seed=seed,
     )
     _run(lambda console: run_simulate(console, options))
+
+
+def _roles(text: str | None) -> tuple[str, ...]:
+    """Parse the option `--roles`.
+
+    Raises:
+        typer.BadParameter: it names no servers.
+    """
+    from ...sim.errors import ReplayError
+    from ...sim.roles import parse_roles
+
+    try:
+        return () if text is None else parse_roles(text)
+    except ReplayError as error:
+        raise typer.BadParameter(str(error), param_hint="--roles") from error
 
 
 def _run(command: Callable[[Console], None]) -> None:

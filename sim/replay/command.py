@@ -15,7 +15,7 @@ from ..errors import ReplayError
 from ..traces.named import named_traces
 from .comparison import Case, Outcome, Plan, bounds, compare
 from .fleet_spec import FleetSpec
-from .policies import POLICIES, Policy, named_policy
+from .policies import POLICIES, STAGE_POLICIES, Policy, named_policy
 from .report import curve_table, tables, to_json, with_bounds
 from .simulation import Timing
 
@@ -30,6 +30,8 @@ class ReplayOptions:
         policies: built-in policies to compare; all of them if there are neither files nor policies.
         cpu_gib: sizes of a server's CPU tier.
         endpoints: numbers of servers.
+        roles: role of each server, in place of `endpoints`; empty if all do all.
+        link_gbit: Gbit/s per server and direction between servers with roles; None for that of the hardware.
         gpu_blocks: blocks of a server's GPU.
         block_size: tokens per block.
         granularity: number of blocks simulated as one.
@@ -49,6 +51,8 @@ class ReplayOptions:
     policies: Sequence[str] = ()
     cpu_gib: Sequence[float] = (0.0, 100.0)
     endpoints: Sequence[int] = (8,)
+    roles: tuple[str, ...] = ()
+    link_gbit: float | None = None
     gpu_blocks: int = hardware.GPU_BLOCKS
     block_size: int = hardware.BLOCK_SIZE
     granularity: int = 4
@@ -113,14 +117,15 @@ def make_cases(options: ReplayOptions) -> list[Case]:
         ConfigError: a configuration file cannot be used.
         ReplayError: a policy does not exist.
     """
-    named = options.policies or ([] if options.configs else list(POLICIES))
+    known = STAGE_POLICIES if options.roles else POLICIES
+    named = options.policies or ([] if options.configs else list(known))
     policies = [
         *(Policy(file.stem, load_scheduled(file).config) for file in options.configs),
         *(named_policy(name) for name in named),
     ]
     fleets = [
         (cpu_gib, _fleet(options, servers, cpu_gib))
-        for servers in options.endpoints
+        for servers in ((len(options.roles),) if options.roles else options.endpoints)
         for cpu_gib in options.cpu_gib
     ]
     return [Case(policy, fleet, cpu_gib) for cpu_gib, fleet in fleets for policy in policies]
@@ -133,6 +138,8 @@ def _fleet(options: ReplayOptions, servers: int, cpu_gib: float) -> FleetSpec:
         gpu_blocks=options.gpu_blocks,
         cpu_blocks=hardware.blocks_in(cpu_gib, block_size=options.block_size),
         has_storage=options.storage,
+        roles=options.roles,
+        network=hardware.network(options.link_gbit),
     )
 
 

@@ -27,6 +27,7 @@ HITS_AND_WAITS: tuple[Figure, ...] = (
     ("p50", "ttftP50", ".2f"),
     ("p90", "ttftP90", ".2f"),
     ("p99", "ttftP99", ".2f"),
+    ("elsewhere", "prefilledElsewhere", ".1%"),
     ("SLO met", "sloMet", ".1%"),
 )
 WHOLE_ANSWERS: tuple[Figure, ...] = (
@@ -38,7 +39,9 @@ WHOLE_ANSWERS: tuple[Figure, ...] = (
     ("busiest", "busiestServer", ".2f"),
     ("refused", "refused", ".0f"),
 )
-MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused", "sloMet", TIMES_BOUND})
+MAY_BE_ABSENT = frozenset(
+    {"cpuHitRate", "storageHitRate", "refused", "sloMet", "prefilledElsewhere", TIMES_BOUND}
+)
 """Figures that are omitted if they are 0, or missing, in all cases."""
 
 WITH_MARGIN = frozenset(

@@ -6,17 +6,21 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from kvatlas.configs.loader import load_config
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.kv_exchange import KvExchange
 from kvatlas.sim.kv_network import KvNetwork, NetworkSpec
+from kvatlas.sim.live import SimulateOptions, server_configs, stage_sections
 from kvatlas.sim.media import EncodedMedia
 from kvatlas.sim.model_text import TokenizerText
+from kvatlas.sim.roles import ENCODE, parse_roles
 from kvatlas.sim.server import ServerConfig
 from support.waiting import until
 
@@ -149,7 +153,7 @@ async def test_encode_server_says_where_its_media_are_and_nobody_encodes_them_ag
 ) -> None:
     encoded = EncodedMedia()
     configs = [
-        ServerConfig(name="e", model=MODEL_NAME, time_scale=0.0, encoded=encoded, encodes_only=True),
+        ServerConfig(name="e", model=MODEL_NAME, time_scale=0.0, encoded=encoded, role=ENCODE),
         ServerConfig(name="d", model=MODEL_NAME, time_scale=0.0, encoded=encoded),
         ServerConfig(name="stuck", model=MODEL_NAME, time_scale=1.0, encoded=encoded, encode_s=1e6),
     ]
@@ -177,3 +181,29 @@ async def test_other_media_make_another_prompt(text: TokenizerText) -> None:
     tokens = [each["prompt_tokens_details"]["cached_tokens"] for each in cached]
     assert tokens[0] == 0
     assert tokens[1] < tokens[2] <= cached[2]["prompt_tokens"]
+
+
+async def test_written_configuration_places_stages_on_servers_with_roles(
+    text: TokenizerText, tmp_path: Path
+) -> None:
+    roles = parse_roles("prefill=1,decode=1,both=1,encode=1")
+    file = tmp_path / "fleet.yaml"
+    async with Fleet(server_configs(SimulateOptions(roles=roles)), text) as fleet:
+        fleet.write_kvatlas_config(
+            file,
+            tokenizer=tmp_path,
+            ext_proc="127.0.0.1:0",
+            rest="127.0.0.1:0",
+            sections=stage_sections(roles),
+        )
+
+    config = load_config(file)
+
+    assert {each.name: dict(each.labels) for each in config.endpoints.static} == {
+        "prefill-0": {"llm-d.ai/role": "prefill"},
+        "decode-0": {"llm-d.ai/role": "decode"},
+        "both-0": {"llm-d.ai/role": "prefill-decode"},
+        "encode-0": {"llm-d.ai/role": "encode"},
+    }
+    assert (config.disaggregation.uncached_tokens, config.disaggregation.encode) == (512, True)
+    assert stage_sections(()) == {}

@@ -80,6 +80,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param("replay absent.jsonl --policy random", 2, "absent.jsonl", id="replay_trace"),
         pytest.param("tune trace.jsonl --config absent.yaml", 2, ABSENT, id="tune_absent"),
         pytest.param("simulate --servers 0", 2, "Invalid value for '--servers'", id="simulate_servers"),
+        pytest.param("simulate --roles prefill=2", 2, "no server decodes", id="simulate_roles"),
+        pytest.param("replay trace.jsonl --roles chef=1", 2, "found 'chef=1'", id="replay_roles"),
         pytest.param("demo --seed much", 2, "Invalid value for '--seed'", id="demo_seed"),
     ],
 )
