@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Self
 
@@ -19,9 +20,13 @@ from support.sidecar.errors import BadBodyError, decode_failed, drop, encoded, f
 from support.sidecar.json_values import Json
 from support.sidecar.legs import BrokenAnswerError, Call, Legs, NoAnswerError
 from support.sidecar.route import Route, Source, passed_on, route_of
-from support.sidecar.settings import Settings
+from support.sidecar.settings import Settings, from_flags
 
 HOST = "127.0.0.1"
+
+Start = Callable[[Sequence[str], Mapping[str, str], int], AbstractAsyncContextManager[None]]
+"""Starts a sidecar with the reference's flags and environment variables, on a port that the flags name too."""
+
 _MAX_BODY_BYTES = 64 * 2**20
 _CHAT = "/v1/chat/completions"
 _AT_ONCE_S = 0.001
@@ -73,6 +78,20 @@ class Sidecar:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+
+@asynccontextmanager
+async def stand_in(
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    port: int,
+    *,
+    bootstrap_limit_s: float = BOOTSTRAP_LIMIT_S,
+) -> AsyncGenerator[None]:
+    """Run a stand-in; see `Start`."""
+    async with Sidecar(from_flags(flags, environment), bootstrap_limit_s=bootstrap_limit_s) as sidecar:
+        assert sidecar.port == port
+        yield
 
 
 class Proxy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -15,8 +15,7 @@ from yarl import URL
 from kvatlas.sim.held_port import HeldPort
 from support.sidecar.json_values import as_object
 from support.sidecar.legs import NOT_ADDED
-from support.sidecar.server import Sidecar
-from support.sidecar.settings import from_flags
+from support.sidecar.server import Start, stand_in
 from support.sidecar_replay.compare import Names, answer_differs, legs_differ
 from support.sidecar_replay.engines import HOST, TOGETHER_S, Engines, body_bytes, listening
 from support.sidecar_replay.recordings import Json, Recording, here
@@ -30,9 +29,6 @@ _BOOTSTRAP_LIMIT_S = 0.3
 
 _CASE_S = 60.0
 """Longest that a case may take, also on a busy machine."""
-
-Start = Callable[[list[str], Mapping[str, str], int], AbstractAsyncContextManager[object]]
-"""Starts a sidecar with flags and environment variables on a port."""
 
 
 async def differences(recording: Recording, start: Start | None = None) -> list[str]:
@@ -104,11 +100,10 @@ def _held_ports() -> dict[str, HeldPort]:
     return held
 
 
-@contextlib.asynccontextmanager
-async def _stand_in(flags: list[str], environment: Mapping[str, str], port: int) -> AsyncGenerator[object]:
-    async with Sidecar(from_flags(flags, environment), bootstrap_limit_s=_BOOTSTRAP_LIMIT_S) as sidecar:
-        assert sidecar.port == port
-        yield sidecar
+def _stand_in(
+    flags: Sequence[str], environment: Mapping[str, str], port: int
+) -> AbstractAsyncContextManager[None]:
+    return stand_in(flags, environment, port, bootstrap_limit_s=_BOOTSTRAP_LIMIT_S)
 
 
 async def _answered(session: aiohttp.ClientSession, request: Json, address: str, engines: Engines) -> Json:
