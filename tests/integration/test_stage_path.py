@@ -11,6 +11,7 @@ import pytest
 
 from kvatlas.sim.demo_model import write_demo_model
 from support.sidecar import reference
+from support.sidecar.json_values import as_object
 from support.sidecar.server import Start, stand_in
 from support.stage_path import Answered, StagePath, restart, stage_path
 
@@ -53,9 +54,9 @@ def long_request(path: str, word: str, *, stream: bool) -> dict[str, Any]:
 
 def usage_of(answer: Answered) -> dict[str, Any]:
     """Return the usage of an answer, streamed or not."""
-    if isinstance(answer.body, dict):
-        usage: dict[str, Any] = answer.body["usage"]
-        return usage
+    whole = as_object(answer.body)
+    if whole:
+        return as_object(whole["usage"])
     events = [json.loads(line[6:]) for line in answer.body.splitlines() if line.startswith("data: {")]
     return next(event["usage"] for event in events if event.get("usage"))
 
