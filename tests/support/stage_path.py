@@ -219,7 +219,7 @@ async def _behind_sidecar(stack: contextlib.AsyncExitStack, start: Start, engine
         f"--model-server-port={engine_port}",
         "--secure-proxy=false",
         "--ec-connector=ec-nixl",
-        "--prefill-max-retries=400",
+        "--prefill-max-retries=60",
         "--prefill-retry-backoff=50ms",
     ]
     await stack.enter_async_context(start(flags, {}, held.number))
