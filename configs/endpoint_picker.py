@@ -59,6 +59,7 @@ _PREFIX_READERS = (
     "latency-scorer",
     "lmetric-scorer",
     PREDICTOR,
+    "p2p-source-producer",
 )
 _HANDLERS = ("disagg-profile-handler", "pd-profile-handler")
 """Profile handlers for which the reference adds the same producer, without a parameter that names it."""

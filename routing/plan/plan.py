@@ -19,6 +19,7 @@ from ...scorers.core.base import (
     LoadEstimate,
     ReadsMedia,
 )
+from ...scorers.core.kv_source import KvSource
 from ...scorers.core.params import BuildContext, PluginParams
 from ...scorers.core.prefix_source import BurstProducer
 from ...scorers.core.profile import Profile
@@ -38,7 +39,7 @@ from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
 from .parts import Parts
 from .producers import produced_tiers
-from .reference import NO_EFFECT, NOT_HERE
+from .reference import NO_EFFECT
 from .reference_params import NO_EFFECT_PARAMS
 from .short_form import profile_of_weights
 
@@ -182,8 +183,7 @@ class _Planner:
             if (params := NO_EFFECT_PARAMS.get(plugin.type)) is not None:
                 self._decoded(path, plugin, params)
         else:
-            why = NOT_HERE.get(plugin.type)
-            hint = why if why is not None else closest(plugin.type, known_types())
+            hint = closest(plugin.type, known_types())
             message = (
                 f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
             )
@@ -238,8 +238,12 @@ class _Planner:
             if any(each.config.type == JointCostHandler.type for each in self._declared.values())
             else None,
         )
-        handler = self._handler(of_handlers)
-        is_alone = len(names) == 1 and (handler is None or isinstance(handler, SingleHandler))
+        handler, kv_source = self._handler(of_handlers), self._kv_source(of_handlers)
+        if handler is None and kv_source is not None:
+            handler = SingleHandler(names[0])
+        is_alone = (
+            len(names) == 1 and (handler is None or isinstance(handler, SingleHandler)) and kv_source is None
+        )
         for second in (number for number, name in enumerate(names) if name in names[:number]):
             message = f"found {names[second]!r}, the name of another profile too"
             self._problems.append(Problem(message, ("schedulingProfiles", second, "name")))
@@ -265,7 +269,17 @@ class _Planner:
             handler,
             common=common.profile() if has_common else None,
             reads_media=any(isinstance(each, ReadsMedia) for each in deciders.values()),
+            kv_source=kv_source,
         )
+
+    def _kv_source(self, context: BuildContext) -> KvSource | None:
+        """Return the first finder of servers from which blocks are pulled, None if there is none."""
+        found = (
+            self._built(self._registry.kv_sources, each, context)
+            for each in self._declared.values()
+            if "pull source" in each.params
+        )
+        return next((each for each in found if each is not None), None)
 
     def _handler(self, context: BuildContext) -> Handler | None:
         """Return the handler, None if there is none: then one profile decides."""

@@ -1,4 +1,4 @@
-"""Plugins of the reference endpoint picker that have no effect here, and those that kvatlas lacks.
+"""Plugins of the reference endpoint picker that have no effect here.
 
 Each without effect is accepted, and the reason is logged once at the start. A type that is neither here nor registered
 is refused: leaving it out would change decisions.
@@ -12,7 +12,6 @@ _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
 _TOKENS = "token ids come from model.tokenizer, or from model.remoteTokenizer"
 _QUEUES = "kvatlas forwards requests at once and has no queues"
 _REPLICAS = "replicas of kvatlas share nothing; each learns from the engines' events"
-_PULL = "kvatlas does not name a server from which another one pulls blocks"
 
 NO_EFFECT: Mapping[str, str] = {
     "metrics-data-source": _SCRAPING,
@@ -44,8 +43,3 @@ NO_EFFECT: Mapping[str, str] = {
     "file-discovery": "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file",
 }
 """Plugin type -> why it has no effect."""
-
-NOT_HERE: Mapping[str, str] = {
-    "p2p-source-producer": _PULL,
-}
-"""Plugin type of the reference that would change decisions and that kvatlas lacks -> why."""

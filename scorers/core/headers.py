@@ -19,6 +19,9 @@ ENCODERS_HEADER = "x-encoder-hosts-ports"
 DATA_PARALLEL_HEADER = "x-data-parallel-host-port"
 """`host:port` of the data-parallel rank, of which the sidecar is behind another port."""
 
+KV_SOURCE_HEADER = "x-kv-cache-source-host-port"
+"""`host:port` of the endpoint from which cached blocks are pulled to the one that computes the prompt."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageHeaders:

@@ -10,6 +10,7 @@ from ..errors import RegistryError
 from .around import AttributeReporter, IdentityReader, ModelsResponder
 from .base import Admitter, Decider, Filter, Handler, LoadEstimate, Picker, Predictor, Scorer
 from .headers import StageHeaders
+from .kv_source import KvSource
 from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
 from .topology import Topology
@@ -80,6 +81,7 @@ AnyPlugins: TypeAlias = (
     | Plugins[Decider]
     | Plugins[Handler]
     | Plugins[StageHeaders]
+    | Plugins[KvSource]
 )
 """The plugins of one kind, whichever it is."""
 
@@ -104,6 +106,7 @@ class Registry:
         self.deciders: Plugins[Decider] = Plugins("decider")
         self.handlers: Plugins[Handler] = Plugins("handler")
         self.stage_headers: Plugins[StageHeaders] = Plugins("header handler")
+        self.kv_sources: Plugins[KvSource] = Plugins("pull source")
 
     @property
     def kinds(self) -> tuple[AnyPlugins, ...]:
@@ -125,4 +128,5 @@ class Registry:
             self.deciders,
             self.handlers,
             self.stage_headers,
+            self.kv_sources,
         )

@@ -13,6 +13,7 @@ from .base import AcceptsOldLoad, Handler, Predictor, Rng, Scorer
 from .candidates import Candidates
 from .decision import Decision, qualified
 from .faults import PluginFault
+from .kv_source import KvSource
 from .learners import Learners
 from .model import Candidate, RequestView
 from .profile import Profile
@@ -29,6 +30,7 @@ class Scheduler:
         handler: runs them.
         common: screeners, admitters and predictor, which act once, before the profiles; None if there are none.
         reads_media: whether the handler reads the media of requests.
+        kv_source: finds the endpoints from which blocks are pulled, None if none are.
 
     Raises:
         ProfileError: there is no profile.
@@ -41,11 +43,13 @@ class Scheduler:
         *,
         common: Profile | None = None,
         reads_media: bool = False,
+        kv_source: KvSource | None = None,
     ) -> None:
         if not profiles:
             raise ProfileError("a handler needs at least one profile")
         self._profiles, self._handler, self._common = dict(profiles), handler, common
         self._learners = Learners([(handler.type, handler)])
+        self._kv_source = kv_source
         self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
         """Whether a plugin reads the media of requests."""
         deciding = [*profiles.values()] if common is None else [common, *profiles.values()]
@@ -57,6 +61,8 @@ class Scheduler:
         own_s = handler.max_load_age_s if isinstance(handler, AcceptsOldLoad) else math.inf
         self.max_load_age_s = min(own_s, *(each.max_load_age_s for each in deciding))
         """Age up to which the load of endpoints with known requests will do, see `AcceptsOldLoad`."""
+        if kv_source is not None:
+            self.max_load_age_s = 0.0  # it reads queues
 
     @property
     def handler(self) -> Handler:
@@ -105,6 +111,8 @@ class Scheduler:
             return self._profiles[profile].decide(view, candidates, rng=rng, after=first)
 
         decision = self._handler.place(request, candidates if first is None else first.kept, run, rng=rng)
+        if self._kv_source is not None and decision.picked:
+            decision = self._kv_source.named(decision, next(iter(self._profiles)), candidates, rng=rng)
         if first is not None and first.faults:
             decision = replace(decision, faults=first.faults + decision.faults)
         return decision

@@ -6,7 +6,7 @@ import re
 
 from kvatlas.app.cli.flag_table import FLAGS
 from kvatlas.routing.control_headers import CONTROL_HEADERS
-from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
+from kvatlas.routing.plan.reference import NO_EFFECT
 from support.compatibility.flags import NAMES, flag_rows
 from support.compatibility.page import PAGE, page, reference_types
 from support.compatibility.plugins import USED
@@ -27,7 +27,7 @@ def test_every_type_of_the_reference_is_listed_once() -> None:
     types = [each.rstrip("*") for of_a_kind in reference_types().values() for each in of_a_kind]
 
     assert len(types) == len(set(types))
-    assert {*types} >= NO_EFFECT.keys() | NOT_HERE.keys() | USED.keys()
+    assert {*types} >= NO_EFFECT.keys() | USED.keys()
 
 
 def test_every_header_that_is_removed_from_clients_is_listed() -> None:

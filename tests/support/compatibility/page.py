@@ -12,7 +12,7 @@ from kvatlas.configs.endpoint_picker import EndpointPickerConfig
 from kvatlas.configs.feature_gates import GATES
 from kvatlas.configs.json_schema import field_texts
 from kvatlas.routing.control_headers import CONTROL_HEADERS
-from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
+from kvatlas.routing.plan.reference import NO_EFFECT
 from kvatlas.scorers.builtin import builtin_registry
 from support.compatibility.flags import flag_rows
 from support.compatibility.plugins import TYPES, USED
@@ -67,7 +67,7 @@ def what_is_done(plugin_type: str) -> str:
         return f"used: {USED[plugin_type]}"
     if plugin_type in NO_EFFECT:
         return f"no effect: {NO_EFFECT[plugin_type]}"
-    return f"refused: {NOT_HERE.get(plugin_type, 'kvatlas does not have it')}"
+    return "refused: kvatlas does not have it"
 
 
 def _plugins() -> Iterator[str]:

@@ -35,7 +35,7 @@ HEADERS: Mapping[str, str] = {
     "x-prefiller-host-port": "server that prefills, of a request with a prefill stage",
     "x-encoder-hosts-ports": "servers that encode, of a request with an encode stage",
     "x-data-parallel-host-port": "data-parallel rank, with `data-parallel-profile-handler`",
-    "x-kv-cache-source-host-port": "server from which blocks are pulled; never written",
+    "x-kv-cache-source-host-port": "server from which blocks are pulled; `p2p-source-producer` writes it",
     "x-gateway-inference-request-cost": "cost of a request, in the metadata of its response",
     "x-llm-d-reserved-host-port": "answer to `reserve-endpoint`; never written",
     "x-went-into-resp-headers": "mark of the reference on every response; written with `compat: llm-d`",

@@ -73,7 +73,19 @@ def _answers(recorded: Json, observed: Json) -> Iterator[str]:
         return
     has_chance = "any_of" in recorded
     for one, other in zip(expected, found, strict=True):
-        yield from _answer(one, other, has_chance=has_chance)
+        yield from _answer(
+            _with_choices(one, other, recorded.get("any_of_headers", {})), other, has_chance=has_chance
+        )
+
+
+def _with_choices(recorded: Json, observed: Json, choices: Mapping[str, Sequence[str]]) -> Json:
+    """Return the recorded answer with the observed values of headers that chance chooses, where they are possible."""
+    found: dict[str, str] = observed.get("request_headers", {}).get("set", {})
+    chosen = {name: found[name] for name, values in choices.items() if found.get(name) in values}
+    if not chosen or "request_headers" not in recorded:
+        return recorded
+    head: Json = recorded["request_headers"]
+    return {**recorded, "request_headers": {**head, "set": {**head["set"], **chosen}}}
 
 
 def _plain(recorded: Json) -> list[Json]:

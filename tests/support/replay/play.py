@@ -71,19 +71,25 @@ class Play:
                 return {"together": await self._together(sends)}
             case {"respond": respond, "stream": number}:
                 return {"answers": await self._responded(self._streams[number], respond)}
+            case {"in_flight": recorded}:
+                return {"in_flight": await self._settled(recorded)}
+            case _:
+                await self._changed(step)
+                return {}
+
+    async def _changed(self, step: Json) -> None:
+        """Play a step that the picker does not answer."""
+        match step:
             case {"close": number}:
                 await self._closed(self._streams.pop(number), step.get("how", "end"))
-                return {}
             case {"set_metrics": metrics}:
                 await self.picker.say(metrics)
                 if None in metrics.values():  # what was said before grows old
                     await asyncio.sleep(step["wait_ms"] / 1000)
-                return {}
-            case {"in_flight": recorded}:
-                return {"in_flight": await self._settled(recorded)}
+            case {"events": events}:
+                await self.picker.publish(events)
             case {"wait_ms": wait_ms}:  # the reference forgets by time
                 await asyncio.sleep(wait_ms / 1000)
-                return {}
             case _:
                 raise AssertionError(f"a step that the replay does not know: {', '.join(step)}")
 

@@ -72,6 +72,11 @@ class Recording:
         """Text that is equal for recordings which start the picker in the same way."""
         return json.dumps([self.data["config"], self.flags, self.endpoints], sort_keys=True)
 
+    @property
+    def has_events(self) -> bool:
+        """Return whether servers publish KV events."""
+        return any("events" in step for step in self.steps)
+
     def config_text(self) -> str:
         text: str = self.folder.joinpath(self.data["config"]).read_text(encoding="utf-8")
         return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import msgspec
 
 from support.forks import Fork, fork
 from support.replay.engines import RECORDED_PORT, Engines, engines
+from support.replay.publishers import RECORDED_EVENTS_PORT, Publishers
 from support.replay.recordings import Json, Recording
 from support.waiting import PATIENCE_S, until
 
@@ -48,6 +50,7 @@ class Running:
         process: the picker.
         channel: to its ext-proc listener.
         session: for its REST API.
+        publishers: of KV events, None if the recording has none.
         ports: by listener.
         log: its lines so far.
     """
@@ -57,6 +60,7 @@ class Running:
     process: Fork
     channel: grpc.aio.Channel
     session: aiohttp.ClientSession
+    publishers: Publishers | None = None
     ports: dict[str, int] = field(default_factory=dict[str, int])
     log: list[str] = field(default_factory=list[str])
 
@@ -66,6 +70,18 @@ class Running:
         await self.engines.until_read(tuple(metrics))
         # What was sent to the process before this request is taken before its answer.
         await self.get("/healthz")
+
+    async def publish(self, events: dict[str, list[object]]) -> None:
+        """Publish events of servers, and wait until the picker has applied them."""
+        assert self.publishers is not None
+        sent = await self.publishers.publish(events)
+
+        async def are_applied() -> bool:
+            rows = json.loads(await self.get("/v1/endpoints"))["endpoints"]
+            applied = {row["name"]: row["publishers"][0]["lastSeq"] for row in rows if row["publishers"]}
+            return all(applied.get(name) == seq for name, seq in sent.items())
+
+        await until(are_applied, what="the events in the index")
 
     async def get(self, path: str) -> bytes:
         """Return the body of an answer of the REST API, empty if there is none of that name."""
@@ -83,7 +99,8 @@ async def running(recording: Recording, folder: Path) -> AsyncGenerator[Running]
     addresses = {each["name"]: (each["address"], int(each["port"])) for each in recording.endpoints}
     async with engines(addresses) as servers, aiohttp.ClientSession() as session:
         servers.say(recording.metrics)
-        file = write_files(recording, folder, servers.port)
+        publishers = Publishers(recording.endpoints) if recording.has_events else None
+        file = write_files(recording, folder, servers.port, publishers)
         process = await fork("serve", f"--config-file={file}", *FLAGS, *_OURS, *recording.flags)
         ports: dict[str, int] = {}
         log: list[str] = []
@@ -98,21 +115,29 @@ async def running(recording: Recording, folder: Path) -> AsyncGenerator[Running]
                 f"127.0.0.1:{ports['extProc']}",
                 options=[("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)],
             ) as channel:
-                picker = Running(recording, servers, process, channel, session, ports, log)
+                picker = Running(recording, servers, process, channel, session, publishers, ports, log)
                 await picker.say(dict(recording.metrics))
                 yield picker
         finally:
             process.kill()
             await asyncio.wait_for(process.wait(), PATIENCE_S)
             await reader
+            if publishers is not None:
+                publishers.close()
 
 
-def write_files(recording: Recording, folder: Path, port: int) -> Path:
-    """Write the recording's configuration with file discovery added, and its endpoints on `port`; return the former."""
+def write_files(recording: Recording, folder: Path, port: int, publishers: Publishers | None = None) -> Path:
+    """Write the recording's configuration with file discovery added, and its endpoints on `port`; return the former.
+
+    Events come from the port of `publishers` in place of the recorded one.
+    """
     listed = [each | {"port": str(port + int(each["port"]) - RECORDED_PORT)} for each in recording.endpoints]
     endpoints = folder / "endpoints.yaml"
     endpoints.write_bytes(msgspec.json.encode({"endpoints": listed}))
-    config = msgspec.yaml.decode(recording.config_text())
+    text = recording.config_text()
+    if publishers is not None:
+        text = text.replace(f"socketPort: {RECORDED_EVENTS_PORT}", f"socketPort: {publishers.port}")
+    config = msgspec.yaml.decode(text)
     discovery = {"type": "file-discovery", "parameters": {"path": str(endpoints)}}
     config["plugins"] = [*(config.get("plugins") or ()), discovery]
     config.setdefault("dataLayer", {})["discovery"] = {"pluginRef": "file-discovery"}

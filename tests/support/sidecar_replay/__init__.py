@@ -1,0 +1,1 @@
+"""Replay of recordings of the reference sidecar against a sidecar."""
