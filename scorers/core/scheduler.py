@@ -53,8 +53,9 @@ class Scheduler:
         self.reads_media = reads_media or any(each.reads_media for each in profiles.values())
         """Whether a plugin reads the media of requests."""
         deciding = [*profiles.values()] if common is None else [common, *profiles.values()]
+        of_profiles = {name: each.shared for name, each in profiles.items()}
         self.shared = Shared.together(
-            {name: each.shared for name, each in profiles.items()},
+            of_profiles | {"": Shared.of([(handler.type, handler)])},
             common.shared if common is not None else None,
         )
         """What plugins share with other processes."""

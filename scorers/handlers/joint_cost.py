@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..core.operations import pick_highest
 from ..core.params import BuildContext, PluginParams
 from ..core.ratings import Inputs
 from ..core.registry import Registry
+from ..core.shared import SharedSums
 from ..core.topology import LEVELS
 from ..latency.joint import JointModel
 from ..latency.pairs import Transfer
@@ -83,6 +85,10 @@ class JointCostHandler:
         self._params, self.model, self._encode = params, model, encode
         self._headers = StageHeaders(params.profiles.prefill, params.profiles.encode)
         self._scorers = (WeightedScorer(self.type, self.type, 1.0),)
+
+    def shared_sums(self) -> Mapping[str, SharedSums]:
+        """See `SharesSums`; the speeds of links are each process's own."""
+        return {**self.model.alone.shared_sums(), "pairs": self.model.pairs.ttft.fits.shared}
 
     def place(
         self,

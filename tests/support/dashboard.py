@@ -202,8 +202,9 @@ async def send_traffic(installed: Installation) -> None:
     result = await run_workload(installed.gateway_url, MODEL_NAME, WORKLOAD)
     assert not result.errors, result.errors[:3]
     number = next(installed.rounds)
-    for server in installed.fleet.servers:  # chance may have left one without a pick
-        name = server.config.name
+    for name in (
+        each.config.name for each in installed.fleet.servers
+    ):  # chance may have left one without a pick
         chat = (f"You are the assistant {number} of {name}. " * 50, "Hello")
         await installed.chat_with(name, *chat)
         await until(partial(installed.would_take, name, *chat), what=f"a chat that {name} would take")
