@@ -67,6 +67,7 @@ def test_plugins_and_profiles_are_unchanged(file: Path) -> None:
         ),
         pytest.param({"type": "prefix-cache-scorer", "parameters": {"tier": "gpu"}}, None, id="tier"),
         pytest.param({"type": "queue-scorer"}, None, id="reads_no_prefix"),
+        pytest.param({"type": "p2p-source-producer"}, APPROX, id="pull_source"),
     ],
 )
 def test_the_implied_producer_is_added(file: Path, plugin: dict[str, Any], producer: str | None) -> None:
