@@ -42,6 +42,7 @@ class RankState:
     Attributes:
         lookahead: tokens after a block that belong to its key, from the events.
         tenant: tenant of the publisher; events of other tenants are ignored. None takes all.
+        may_share: whether its events can make a tier shared; those of other models and tenants cannot.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class RankState:
     ) -> None:
         self.counters = LedgerCounters()
         self.tenant: str | None = None
+        self.may_share = True
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout
