@@ -32,7 +32,7 @@ def qualified_medium(medium: MediumName, *, is_remote: bool, owner: str) -> Medi
 
 def is_remote(medium: MediumName) -> bool:
     """Return whether events say that the blocks of a medium are no server's own."""
-    return medium.split("/", 2)[1:2] == [REMOTE]
+    return "/" in medium and medium.split("/", 2)[1] == REMOTE
 
 
 def broader_media(medium: MediumName) -> list[MediumName]:

@@ -315,6 +315,7 @@ class Atlas:
             find=partial(self._find, self._spaces[endpoint]),
         )
         ledger.assume_block_size(self.assumed_block_size)
+        ledger.may_share = not self._spaces[endpoint]
         return ledger
 
     def _is_remote(self, tier: TierId) -> None:

@@ -119,7 +119,8 @@ class RankLedger(RankState):
 
     def _stored(self, event: BlockStored) -> Steps:
         tier = self._tiers.of(event.medium)
-        self._tiers.note(event.medium, tier)
+        if self.may_share:
+            self._tiers.note(event.medium, tier)
         if not self._takes(event, tier):
             return
         place = Place(tier, event.group)

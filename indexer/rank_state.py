@@ -44,6 +44,7 @@ class RankState:
         lookahead: tokens after a block that belong to its key, from the events.
         tenant: tenant of the publisher; events of other tenants are ignored. None takes all.
         n_clears: resets of the fastest tier that events have told.
+        may_share: whether its events can make a tier shared; those of other models and tenants cannot.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RankState:
         self.counters = LedgerCounters()
         self.tenant: str | None = None
         self.n_clears = 0
+        self.may_share = True
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout

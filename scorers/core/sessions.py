@@ -94,6 +94,7 @@ class SessionAffinityParams(PluginParams, frozen=True):
 
     def remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield the sources that never have a session id."""
+        yield from super().remarks(context)
         for source in self.session_id_config.sources if self.strategy == "session_id" else ():
             if source.attribute and source.made_by not in context.request_attributes:
                 yield f"no plugin {source.made_by!r} makes the attribute {source.attribute!r} of requests"

@@ -141,3 +141,12 @@ def test_unknown_medium_with_locality_has_one_tier_and_no_credit() -> None:
     assert (table.of(MediumName("TAPE")), table.unknown_media) == (tape, ("TAPE",))
     table.note(MediumName("TAPE/REMOTE"), tape)
     assert not table.specs[tape].shared
+
+
+def test_instance_of_another_tenant_shares_no_tier(core: IndexCore) -> None:
+    atlas = make_atlas(core, "a")
+    atlas.add("other", space="tenant/")
+    atlas.apply("other", 0, [stored(4), stored(4, REMOTE)])
+
+    assert not atlas.tiers.specs[DISK].shared
+    assert (held(atlas, "other"), held(atlas, "a")) == (4, 0)
