@@ -17,6 +17,7 @@ MODULES = {
     "observers": "routing.observers",
     "request-server": "api.request_server",
     "extproc": "api.extproc",
+    "chunks": "api.chunks",
     "query": "index.query",
     "resident": "index.resident",
     "dashboard": "api.dashboard",

@@ -13,7 +13,7 @@ from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 
 (
-    WORK, BOOKED, N_AHEAD, PROMPTS_AHEAD, SINCE, PROMPTS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE, READY_AT
+    WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, SINCE, TOKENS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE, READY_AT
 ) = range(11)  # fmt: skip
 """Lines of `Accounts.columns`."""
 
@@ -52,7 +52,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_ms: predicted time to first token.
         work: tokens to compute, those of attention included.
         tokens: the same as the fleet books them.
-        n_prompt: tokens of the whole prompt.
+        n_new: prompt tokens that need blocks of their own on its GPU.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
@@ -67,7 +67,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_ms: float
     work: float
     tokens: float
-    n_prompt: float
+    n_new: float
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
@@ -79,11 +79,11 @@ class Accounts:
     """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
 
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
-    the tokens of their whole prompts, and the monotonic seconds since which the first of them is computed; tokens of the
-    whole prompts of those whose response has begun; decayed milliseconds of prompt work with the time of their last
+    the prompt tokens that need blocks of their own, and the monotonic seconds since which the first of them is computed;
+    such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; and the monotonic seconds at which
-    all prompts there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and a
-    prompt, and no part in the others.
+    all prompts there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and
+    tokens that need blocks, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Accounts:
             column[N_AHEAD] += 1
             column[WORK] += request.work
         column[BOOKED] += request.tokens
-        column[PROMPTS_AHEAD] += request.n_prompt
+        column[TOKENS_AHEAD] += request.n_new
         self._open[id(request.decision)] = request
         if len(self._open) > MAX_OPEN:
             self._drop(self._open.pop(next(iter(self._open))))
@@ -141,7 +141,7 @@ class Accounts:
         request.has_begun = True
         if request.computes:
             self._table[SINCE, request.row] = now
-        self._table[PROMPTS_HELD, request.row] += request.n_prompt
+        self._table[TOKENS_HELD, request.row] += request.n_new
 
     def computed(self, request: OpenRequest, *, by: float) -> None:
         """Note that a prompt was computed by that time; what is behind it is ready sooner by as much as it was."""
@@ -182,18 +182,18 @@ class Accounts:
             return
         if request.has_begun:
             column = self._table[:, request.row]
-            column[PROMPTS_HELD] = max(0.0, column[PROMPTS_HELD] - request.n_prompt)
+            column[TOKENS_HELD] = max(0.0, column[TOKENS_HELD] - request.n_new)
         else:
             self._leave(request)
 
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
         column = self._table[:, request.row]
-        column[BOOKED] -= request.tokens  # whole numbers, which add up without rounding errors
-        column[PROMPTS_AHEAD] -= request.n_prompt
+        column[BOOKED] -= request.tokens
+        column[TOKENS_AHEAD] = max(0.0, column[TOKENS_AHEAD] - request.n_new)
         if request.computes:
             column[N_AHEAD] -= 1
-            column[WORK] = column[WORK] - request.work if column[N_AHEAD] else 0.0
+            column[WORK] = column[WORK] - request.work if column[N_AHEAD] else 0.0  # without rounding errors
 
     def _follow(self, directory: Directory) -> None:
         if len(self._rows) > MAX_ROWS:

@@ -13,7 +13,7 @@ from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
 from .accounts import LOG_PACE, N_LINES, Accounts, OpenRequest
-from .features import MEMORY, QUEUE, Typical
+from .features import MEMORY, QUEUE, Typical, new_tokens
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
@@ -81,7 +81,7 @@ class CostModel:
         self.accounts = Accounts()
         self._last: Expected | None = None
         """What was expected of the latest request: it is the one that is picked next."""
-        self._prompt_tokens = self.work_tokens = 0.0
+        self._new_tokens = self.work_tokens = 0.0
         self._tpot_ms = TOKEN_MS
 
     @property
@@ -118,6 +118,7 @@ class CostModel:
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
         tpot = self.tpot.features(found.features, found.accounts, now=request.now)
         pace = math.exp(float(found.accounts[LOG_PACE, 0]))
+        n_new = float(new_tokens(found.features)[0])
         opened = OpenRequest(
             decision,
             self.accounts.row(decision.picked[0]),
@@ -126,13 +127,13 @@ class CostModel:
             expected_ms=float(found.ttft_ms[0]),
             work=tokens,
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
-            n_prompt=float(request.n_tokens),
+            n_new=n_new,
             tpot_features=tpot[:, 0].tolist(),
             computes=computes,
         )
         costs = self.tpot.fits.costs_of(group)
         opened.expected_tpot_ms = pace * sum(map(float.__mul__, costs, opened.tpot_features))
-        self._prompt_tokens += MEAN_STEP * (request.n_tokens - self._prompt_tokens)
+        self._new_tokens += MEAN_STEP * (n_new - self._new_tokens)
         if computes:
             self.note_work(tokens)
         self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now)
@@ -200,7 +201,7 @@ class CostModel:
             accounts,
             pace=self.pace(accounts),
             typical=Typical(
-                self._prompt_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
+                self._new_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
             ),
         )
         return Expected(request, candidates, accounts, features, costs, total(features, costs))
@@ -226,7 +227,7 @@ class CostModel:
             expected_ms=float(found.ttft_ms[0]),
             work=0.0,
             tokens=0.0,
-            n_prompt=0.0,
+            n_new=0.0,
             tpot_features=tpot[:, 0].tolist(),
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .accounts import BOOKED, N_AHEAD, PROMPTS_AHEAD, PROMPTS_HELD, SINCE, WORK
+from .accounts import BOOKED, N_AHEAD, SINCE, TOKENS_AHEAD, TOKENS_HELD, WORK
 
 OVERHEAD, QUEUE, PREFILL, ATTENTION, BATCH, MEMORY, ADAPTER = range(7)
 """Lines of `features`; those of tokens to load follow."""
@@ -28,12 +28,12 @@ class Typical(NamedTuple):
     """What is taken for requests that nothing is known of.
 
     Attributes:
-        prompt_tokens: tokens of a prompt.
+        new_tokens: tokens of a prompt that need blocks of their own on the GPU.
         work_tokens: those of them that are computed.
         residence_ms: milliseconds for which a request holds its blocks.
     """
 
-    prompt_tokens: float
+    new_tokens: float
     work_tokens: float
     residence_ms: float
 
@@ -79,7 +79,7 @@ def features(
         request.now, candidates, accounts, tokens_per_ms=tokens_per_ms, tokens_each=typical.work_tokens
     )
     lines[MEMORY] = typical.residence_ms * _missing_memory(
-        n_tokens, candidates, accounts, typical.prompt_tokens
+        new_tokens(lines), candidates, accounts, typical.new_tokens
     )
     if candidates.has_adapters:
         lines[ADAPTER] = _must_load(request.model, candidates)
@@ -103,18 +103,29 @@ def _tokens_ahead(
     return tokens
 
 
+def new_tokens(lines: FloatArray) -> FloatArray:
+    """Return the prompt tokens that need blocks of their own on the GPU: those that are computed or loaded.
+
+    Args:
+        lines: features, shape (7 + slower tiers, n).
+    """
+    found: FloatArray = lines[PREFILL] + np.add.reduce(lines[N_FEATURES:], axis=0)
+    return found
+
+
 def _missing_memory(
-    n_tokens: int, candidates: Candidates, accounts: FloatArray, prompt_tokens: float
+    n_new: FloatArray, candidates: Candidates, accounts: FloatArray, new_tokens_each: float
 ) -> FloatArray:
     """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
 
-    The blocks in use and the prompts that hold them show what a prompt token takes.
+    The blocks in use and the requests that hold them show what part of the memory a new prompt token takes. Blocks that
+    several requests share are counted for the first of them.
     """
     used, ahead = candidates.kv_utilization, accounts[N_AHEAD]
     others = np.fmax(0.0, candidates.running + ahead - candidates.in_flight_requests)
-    held = accounts[PROMPTS_HELD] + others * prompt_tokens
-    wanted = accounts[PROMPTS_AHEAD] + n_tokens
-    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0)
+    held = accounts[TOKENS_HELD] + others * new_tokens_each
+    wanted = accounts[TOKENS_AHEAD] + n_new
+    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_new) + used - 1.0)
     return missing
 
 

@@ -15,12 +15,17 @@ from ..core.model import RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
+from .accounts import N_AHEAD
 from .cost import LatencyCostScorer
+from .cost_model import Expected
 from .features import ATTENTION, PREFILL
 from .params import LatencyCostParams
 
 LEAST_TOKENS = 64.0
 """Least typical work of a request in tokens: below, a queue is counted as shorter than it is, so that prices stay finite."""
+
+HERE = 0.5
+"""Part of the price that follows the requests that wait at the endpoint itself; the rest follows the mean of all."""
 
 STEP = 0.02
 """Step of the running mean of the work of a request per pick: it follows about fifty requests."""
@@ -42,8 +47,10 @@ class FleetCostScorer(LatencyCostScorer):
 
     `ms = time to first token + price * work + residency_ms * utilization`. Work is the time to compute the uncached part of
     the prompt. Each millisecond of it delays the requests that come behind. About as many come behind as wait now (Little's
-    law), so the price is the mean number of waiting requests per endpoint. The blocks that a request holds until its
-    response ends displace cached prefixes, and make others wait, the more the fuller the endpoint is.
+    law): those that wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go
+    anywhere. The price is half of each, so an idle endpoint computes a prefix again sooner than a busy one. The blocks that
+    a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller the endpoint
+    is.
 
     Ties: equal costs score the same.
 
@@ -69,21 +76,23 @@ class FleetCostScorer(LatencyCostScorer):
         """Return the milliseconds that each endpoint costs all requests together. Cost: some 20 operations on columns."""
         expected = self.model.expect(request, candidates)
         cost = expected.ttft_ms.copy()
-        price = self.price(candidates)
-        if price:
+        if self._typical_tokens is not None:
             costs, features = expected.costs, expected.features
-            cost += price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
+            work_ms = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
+            cost += self._prices(expected, self._typical_tokens) * work_ms
         if self._params.residency_ms:
             cost += self._params.residency_ms * unknown_as_zero(candidates.kv_utilization)
         return cost
 
-    def price(self, candidates: Candidates) -> float:
-        """Return the price of a millisecond of work, in milliseconds of waiting of others."""
-        if self._typical_tokens is None:
-            return 0.0
+    def _prices(self, expected: Expected, typical_tokens: float) -> FloatArray:
+        """Return the price of a millisecond of work on each endpoint, in milliseconds of waiting of others."""
+        candidates = expected.candidates
         n_tokens = float(np.add.reduce(candidates.in_flight_tokens)) / max(1, len(candidates))
-        n_waiting = n_tokens / max(self._typical_tokens, LEAST_TOKENS)
-        return min(self._params.price_factor * n_waiting, self._params.max_price)
+        n_anywhere = n_tokens / max(typical_tokens, LEAST_TOKENS)
+        n_here = np.fmax(expected.accounts[N_AHEAD], candidates.waiting)  # NaN is unknown
+        n_waiting = (1.0 - HERE) * n_anywhere + HERE * n_here
+        prices: FloatArray = np.minimum(self._params.price_factor * n_waiting, self._params.max_price)
+        return prices
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""

@@ -14,7 +14,7 @@ from ..core.decision import Decision
 from ..core.model import RequestView
 from .accounts import OpenRequest
 from .cost_model import MAX_PACE, NOTHING_OWN, CostModel, Expected
-from .features import MEMORY, QUEUE, Typical
+from .features import MEMORY, QUEUE, Typical, new_tokens
 from .fit import MAX_MILLISECONDS
 from .links import Link
 from .pairs import PairCosts, PairTimes, Transfer
@@ -208,7 +208,7 @@ class JointModel:
             expected_ms=float(pairs.ttft_ms[row, column]),
             work=work,
             tokens=float(computing.best.uncached_tokens(found.request)),
-            n_prompt=float(found.request.n_tokens),
+            n_new=float(new_tokens(pairs.features[:, row : row + 1])[0]),
             link=link,
             busy_ms=busy_ms * pairs.pace_of(row),
             prefill_ms=float(pairs.prefill_ms[row]),

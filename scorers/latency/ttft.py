@@ -22,7 +22,7 @@ for a model of 256 KiB per token, a common speed of host memory; the second is a
 BATCH_MS = 0.5
 """Milliseconds by which each request beside it delays a first token, before anything is learned: its part of a step."""
 
-MEMORY_SHARE = 0.5
+MEMORY_SHARE = 1.0
 """Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
 
 NO_MORE: Mapping[str, float] = MappingProxyType({})

@@ -60,7 +60,7 @@ def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str
         accounts,
         n_tiers=len(TIERS),
         tokens_per_ms=16.0,
-        typical=Typical(prompt_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
+        typical=Typical(new_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
     )
     return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}
 
@@ -97,9 +97,14 @@ def pairs(uncached: float) -> float:
             id="waiting_requests_are_our_own",
         ),
         pytest.param(
-            endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.97)),
-            {"batch": 4, "memory": pytest.approx(5000 * (160 * 0.97 / 4000 + 0.97 - 1))},
+            endpoint(of=load(running=4, kv=0.97)),
+            {"prefill": 160, "batch": 4, "memory": pytest.approx(5000 * (160 * 0.97 / 4000 + 0.97 - 1))},
             id="gpu_is_full",
+        ),
+        pytest.param(
+            endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.97)),
+            {"batch": 4},
+            id="its_blocks_are_there",
         ),
     ],
 )

@@ -33,7 +33,7 @@ def make(*, picks: int = 0, params: FleetCostParams = PARAMS) -> FleetCostScorer
     """Return a scorer that saw requests of 160 uncached tokens each."""
     scorer = FleetCostScorer(params, TIERS)
     for _ in range(picks):
-        pick(scorer, endpoint())
+        pick(scorer, endpoint("other"))
     return scorer
 
 
@@ -83,8 +83,17 @@ def test_equal_endpoints_are_filled_evenly() -> None:
 def test_work_costs_more_the_more_requests_wait() -> None:
     scorer, busy, idle = make(picks=1), endpoint("busy", in_flight=(2, 640)), endpoint("idle")
 
-    # 640 tokens ahead on two endpoints are two requests of 160 on each
-    assert beyond_own(scorer, busy, idle) == pytest.approx([2 * work_ms(scorer)] * 2)
+    # 640 tokens ahead on two endpoints are two requests of 160 on each, of which half count anywhere
+    assert beyond_own(scorer, busy, idle) == pytest.approx([work_ms(scorer)] * 2)
+
+
+@pytest.mark.parametrize("picked", [0, 4])
+def test_work_costs_most_where_requests_wait(picked: int) -> None:
+    scorer, busy, idle = make(picks=1), endpoint("busy", of=load(waiting=4 - picked)), endpoint("idle")
+    for _ in range(picked):  # those of its own are known before they are reported
+        pick(scorer, busy)
+
+    assert beyond_own(scorer, busy, idle) == pytest.approx([2 * work_ms(scorer), 0.0])
 
 
 def test_waits_for_the_holder_instead_of_computing_again_when_all_are_busy() -> None:
@@ -112,7 +121,7 @@ def test_price_follows_the_work_of_requests() -> None:
     scorer, busy = make(picks=1), endpoint(in_flight=(2, 640))
     (before,) = beyond_own(scorer, busy)
     for _ in range(500):
-        pick(scorer, endpoint(prefix=held(gpu=5)))
+        pick(scorer, endpoint("other", prefix=held(gpu=5)))
 
     assert beyond_own(scorer, busy) == [pytest.approx(2 * before, rel=0.01)]
 
@@ -166,15 +175,15 @@ def test_no_candidates_have_no_costs() -> None:
 
 
 def test_example_of_the_page_is_what_it_costs() -> None:
-    request = RequestView(model="m", now=100.0, n_tokens=8_000)
     scorer = FleetCostScorer(FleetCostParams(), TIERS)
-    scorer.picked(
-        RequestView(model="m", now=0.0, n_tokens=2_000), routed_to(endpoint("other"), n_tokens=2_000)
-    )
+    before = RequestView(model="m", now=100.0, n_tokens=2_000)
+    for name in ("vllm-0", *["vllm-1"] * 5):
+        scorer.picked(before, routed_to(endpoint(name), n_tokens=before.n_tokens, at=before.now))
     table = [
-        endpoint("vllm-0", in_flight=(1, 1_000)),
-        endpoint("vllm-1", prefix=held(gpu=500, n_blocks=500), in_flight=(5, 11_000)),
+        endpoint("vllm-0", in_flight=(1, 2_000)),
+        endpoint("vllm-1", prefix=held(gpu=500, n_blocks=500), in_flight=(5, 10_000)),
     ]
+    request = RequestView(model="m", now=100.0, n_tokens=8_000)
 
-    assert scorer.expected_ms(request, Candidates.of(table)).round().tolist() == [653, 723]
-    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [2_332, 723]
+    assert scorer.expected_ms(request, Candidates.of(table)).round().tolist() == [719, 678]
+    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [1_839, 678]
