@@ -13,11 +13,11 @@ from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 
 (
-    WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, SINCE, TOKENS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE, READY_AT
-) = range(11)  # fmt: skip
+    WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, SINCE, TOKENS_HELD, BUSY_MS, BUSY_AT, LOG_PACE, N_PACE, READY_AT, SENT_AT
+) = range(12)  # fmt: skip
 """Lines of `Accounts.columns`."""
 
-N_LINES = 11
+N_LINES = 12
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
@@ -82,8 +82,8 @@ class Accounts:
     the prompt tokens that need blocks of their own, and the monotonic seconds since which the first of them is computed;
     such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; and the monotonic seconds at which
-    all prompts there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and
-    tokens that need blocks, and no part in the others.
+    all prompts there are expected to be computed, and those for other endpoints to be sent. Requests whose prompt another
+    endpoint computes have booked tokens and tokens that need blocks, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (11, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (12, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -142,6 +142,11 @@ class Accounts:
         if request.computes:
             self._table[SINCE, request.row] = now
         self._table[TOKENS_HELD, request.row] += request.n_new
+
+    def sent(self, request: OpenRequest, *, transfer_ms: float) -> None:
+        """Note that the blocks of a prompt are sent once it is computed, one transfer after the other."""
+        line = self._table[SENT_AT]
+        line[request.row] = max(request.ready_at, float(line[request.row])) + transfer_ms / 1000.0
 
     def computed(self, request: OpenRequest, *, by: float) -> None:
         """Note that a prompt was computed by that time; what is behind it is ready sooner by as much as it was."""
