@@ -75,7 +75,7 @@ class PairTimes(NamedTuple):
 
     def pace_of(self, row: int) -> float:
         """Return the pace of one endpoint that computes."""
-        return self.pace if isinstance(self.pace, float) else float(self.pace[row])
+        return float(self.pace[row]) if isinstance(self.pace, np.ndarray) else self.pace
 
     def tail_ms(self, row: int, column: int) -> tuple[float, float, float]:
         """Return the milliseconds of transfer, wait and step of one pair, at their costs."""
