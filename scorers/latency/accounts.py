@@ -23,6 +23,7 @@ from .lines import (
     N_TARGETS,
     PACE_TARGETS,
     READY_AT,
+    SENT_AT,
     SINCE,
     TIMES,
     TOKENS_AHEAD,
@@ -86,8 +87,8 @@ class Accounts:
     such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
-    there are expected to be computed. Requests whose prompt another endpoint computes have booked tokens and a prompt, and
-    no part in the others.
+    there are expected to be computed, and those for other endpoints to be sent. Requests whose prompt another endpoint
+    computes have booked tokens and tokens that need blocks, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (13, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (14, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -156,6 +157,12 @@ class Accounts:
         if request.computes:
             self._table[SINCE, request.row] = now
         self._table[TOKENS_HELD, request.row] += request.n_new
+        self._note(request.row)
+
+    def sent(self, request: OpenRequest, *, transfer_ms: float) -> None:
+        """Note that the blocks of a prompt are sent once it is computed, one transfer after the other."""
+        line = self._table[SENT_AT]
+        line[request.row] = max(request.ready_at, float(line[request.row])) + transfer_ms / 1000.0
         self._note(request.row)
 
     def computed(self, request: OpenRequest, *, by: float) -> None:

@@ -50,7 +50,8 @@ class _OpenPair(OpenRequest, gc=False):
         link: to the other.
         busy_ms: expected time for which it computes the prompt.
         prefill_ms: expected time until the prompt is computed.
-        transfer_ms: expected time of the part of the transfer that depends on its speed.
+        sending_ms: expected time of the transfer.
+        transfer_ms: the part of it that depends on the speed of the link, at that speed, and the wait for earlier transfers.
         tail_ms: least time from the computed prompt to the first token.
         is_clean: whether nearly all of the expected time is work on this request: waits say more of the load than of costs, and
             what is not foreseen of them would be taken for costs.
@@ -59,6 +60,7 @@ class _OpenPair(OpenRequest, gc=False):
     link: Link = (None, None)
     busy_ms: float = 0.0
     prefill_ms: float = 0.0
+    sending_ms: float = 0.0
     transfer_ms: float = 0.0
     tail_ms: float = 0.0
     is_clean: bool = True
@@ -122,7 +124,9 @@ class JointModel:
         if opened is not None:
             opened.row = self.alone.accounts.row(computing.picked[0])
             self.alone.note_work(opened.work)
-            self.alone.accounts.open(opened, busy_ms=opened.busy_ms, now=request.now)
+            accounts = self.alone.accounts
+            accounts.open(opened, busy_ms=opened.busy_ms, now=request.now)
+            accounts.sent(opened, transfer_ms=opened.sending_ms)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""
@@ -199,7 +203,7 @@ class JointModel:
         group = self.pairs.ttft.fits.group_of(computing.best)
         work, busy_ms = self.pairs.ttft.work(group, pairs.features[:, row].tolist())
         link = self.pairs.link(found.prefill, row, found.alone.candidates, column)
-        transfer_ms, _, step_ms = pairs.tail_ms(row, column)
+        sending_ms, _, step_ms = pairs.tail_ms(row, column)
         return _OpenPair(
             computing,
             row=-1,
@@ -212,8 +216,10 @@ class JointModel:
             link=link,
             busy_ms=busy_ms * pairs.pace_of(row),
             prefill_ms=float(pairs.prefill_ms[row]),
-            transfer_ms=float(pairs.tokens[column]) * self.pairs.links.ms_per_token(link),
-            tail_ms=transfer_ms + step_ms,
+            transfer_ms=float(pairs.tokens[column]) * self.pairs.links.ms_per_token(link)
+            + float(pairs.wait_ms[row, column]),
+            sending_ms=sending_ms,
+            tail_ms=sending_ms + step_ms,
             is_clean=not _waits(found.alone, column)
             and float(pairs.costs[QUEUE, min(row, pairs.costs.shape[1] - 1)] * pairs.features[QUEUE, row])
             <= MOST_WAIT * float(pairs.ttft_ms[row, column]),

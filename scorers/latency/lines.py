@@ -14,12 +14,13 @@
     PACE_TARGETS,
     N_TARGETS,
     READY_AT,
-) = range(13)
+    SENT_AT,
+) = range(14)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 13
+N_LINES = 14
 
-TIMES = (SINCE, BUSY_AT, READY_AT)
+TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""
 
 BUSY_S = 10.0

@@ -14,7 +14,7 @@ from ..core.model import RequestView
 from .cost_model import Expected
 from .features import MEMORY, PREFILL, QUEUE, Typical
 from .groups import FitReport
-from .lines import BUSY_AT, N_AHEAD, READY_AT, WORK
+from .lines import BUSY_AT, N_AHEAD, READY_AT, SENT_AT, WORK
 from .links import Link, Links
 from .params import LatencyCostParams
 from .ttft import TtftCosts, total
@@ -57,7 +57,7 @@ class PairTimes(NamedTuple):
         prefill_ms: milliseconds until the prompt is computed, shape (p).
         tokens: tokens to transfer, shape (d).
         transfer_ms: milliseconds of the transfer, shape (p, d).
-        wait_ms: milliseconds for which the receiver is not ready, after the prompt is computed; shape (p, d).
+        wait_ms: milliseconds for which the receiver or the sender is not ready, after the prompt is computed; shape (p, d).
         step_ms: milliseconds per output token of the receiver, shape (d).
         ttft_ms: milliseconds to first token, shape (p, d).
     """
@@ -75,7 +75,7 @@ class PairTimes(NamedTuple):
 
     def pace_of(self, row: int) -> float:
         """Return the pace of one endpoint that computes."""
-        return self.pace if isinstance(self.pace, float) else float(self.pace[row])
+        return float(self.pace[row]) if isinstance(self.pace, np.ndarray) else self.pace
 
     def tail_ms(self, row: int, column: int) -> tuple[float, float, float]:
         """Return the milliseconds of transfer, wait and step of one pair, at their costs."""
@@ -100,7 +100,8 @@ class PairCosts:
     """Model of the times of pairs: the costs of a prompt on endpoints that compute it for others, and of what follows.
 
     `time = prompt on the one + transfer + wait + step on the other`, one regression on observed times. The receiver is not
-    ready before the tokens ahead of it there are computed and its blocks are free; both go on while the prompt is computed.
+    ready before the tokens ahead of it there are computed and its blocks are free, and the sender not before its earlier
+    transfers are done; all of this goes on while the prompt is computed.
 
     Args:
         params: initial costs, and how they are learned.
@@ -153,7 +154,9 @@ class PairCosts:
         speeds = self.links.between(computing.labelled(label), receiving.candidates.labelled(label))
         transfer_ms = self._transfer.latency_ms + speeds * tokens
         terms_ms = receiving.terms_ms
-        wait_ms = np.maximum(0.0, (terms_ms[QUEUE] + terms_ms[MEMORY]) - prefill_ms[:, np.newaxis])
+        sent_ms = np.maximum(0.0, accounts[SENT_AT] - request.now) * 1000.0
+        ready_ms = np.maximum(terms_ms[QUEUE] + terms_ms[MEMORY], sent_ms[:, np.newaxis])
+        wait_ms = np.maximum(0.0, ready_ms - prefill_ms[:, np.newaxis])
         first = prefill_ms[:, np.newaxis] + tail[STEP][:, np.newaxis] * tpot_ms
         ttft_ms = first + tail[TRANSFER][:, np.newaxis] * transfer_ms + tail[WAIT][:, np.newaxis] * wait_ms
         if transfer_ms.shape != ttft_ms.shape:  # one speed for all

@@ -49,7 +49,7 @@ def test_every_group_shows_its_costs_in_seconds_its_credits_and_its_errors() -> 
         "prefill": 0.001,
         "attention": pytest.approx(0.001 * 1e6 / 35_000),
         "batch": 0.0005,
-        "memory": 0.0005,
+        "memory": 0.001,
         "adapter": 0.1,
         "load_cpu": 0.00001,
     }

@@ -74,6 +74,20 @@ def test_next_prompt_is_computed_since_the_one_before_was_and_not_since_its_firs
     assert made.ended(second, tpot_s=None) == ()
 
 
+def test_transfers_of_a_prefill_server_wait_for_each_other() -> None:
+    made = scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 2.097152 / 3, "latencyMs": 0.0})
+    fleet = [one("d", "decode", in_flight=BUSY), one("p", "prefill")]
+    send(made, fleet, n_tokens=1000)
+
+    terms = ms_of(made, fleet, 1000, now=0.0)
+
+    # a token takes 1 ms to compute and 3 ms to transfer: the second prompt is computed while the first is transferred
+    attention = 1000 * 500 / 35_000
+    assert terms["transfer"] == pytest.approx(3000)
+    assert terms["queue"] == pytest.approx(1000 + attention, abs=1)
+    assert terms["wait"] == pytest.approx(2000 - attention - terms["overhead"], abs=1)
+
+
 def world(
     zones: dict[str, float], *, n: int = 400, prefill_ms: float = 1.0, transfer_ms: float = 0.3, **more: Any
 ) -> tuple[Scheduler, list[Candidate]]:
