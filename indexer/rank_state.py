@@ -59,7 +59,7 @@ class RankState:
     ) -> None:
         self.counters = LedgerCounters()
         self.tenant: str | None = None
-        self.n_clears = 0
+        self.n_clears: int = 0
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout
