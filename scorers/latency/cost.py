@@ -15,7 +15,6 @@ from .cost_model import CostModel
 from .groups import FitReport
 from .params import LatencyCostParams
 
-
 COMPUTED = ("queue", "prefill", "attention")
 """Costs that follow the speed at which an endpoint computes prompts; a group starts at the speed that an engine publishes."""
 
