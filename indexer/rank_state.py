@@ -61,7 +61,7 @@ class RankState:
     ) -> None:
         self.counters = LedgerCounters()
         self.tenant: str | None = None
-        self.n_clears = 0
+        self.n_clears: int = 0
         self.may_share = True
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
-from ..core.model import RequestView
+from ..core.model import PREFILL_SPEED, RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
@@ -15,6 +15,9 @@ from ..core.shared import SharedSums
 from .cost_model import CostModel
 from .groups import FitReport
 from .params import LatencyCostParams
+
+COMPUTED = ("queue", "prefill", "attention")
+"""Costs that follow the speed at which an endpoint computes prompts; a group starts at the speed that an engine publishes."""
 
 
 class LatencyCostScorer:
@@ -35,6 +38,7 @@ class LatencyCostScorer:
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
         self._scale_ms, self._learns = params.scale_ms, params.fit
+        self._tokens_per_second = params.prefill_tokens_per_second
         self.model = CostModel(params, tiers)
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
@@ -52,8 +56,10 @@ class LatencyCostScorer:
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint."""
-        if self._learns and decision.best.attributes:
-            self.model.ttft.start_at(decision.best)
+        speed = decision.best.attributes.get(PREFILL_SPEED)
+        if speed and self._learns:
+            fits, factor = self.model.ttft.fits, self._tokens_per_second / speed
+            fits.start_at(fits.group_of(decision.best), dict.fromkeys(COMPUTED, factor))
         self.model.picked(request, decision)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:

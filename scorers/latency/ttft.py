@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
-from ..core.model import PREFILL_SPEED, Candidate, RequestView
+from ..core.model import RequestView
 from .features import ATTENTION, ATTENTION_TOKENS, MILLION, N_FEATURES, PREFILL, Typical, features
 from .groups import FitReport, GroupedFits
 from .params import LatencyCostParams
@@ -24,9 +24,6 @@ BATCH_MS = 0.5
 
 MEMORY_SHARE = 1.0
 """Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
-
-COMPUTED = ("queue", "prefill", "attention")
-"""Features whose costs follow the speed at which an endpoint computes prompts."""
 
 NO_MORE: Mapping[str, float] = MappingProxyType({})
 
@@ -50,7 +47,7 @@ class TtftCosts:
     def __init__(
         self, params: LatencyCostParams, tiers: Sequence[str], *, more: Mapping[str, float] = NO_MORE
     ) -> None:
-        self._tiers, self._tokens_per_second = tuple(tiers), params.prefill_tokens_per_second
+        self._tiers = tuple(tiers)
         prefill_ms = 1000.0 / params.prefill_tokens_per_second
         given, last = params.load_tokens_per_second, len(DEFAULT_LOAD_SPEEDS) - 1
         loads_ms = {
@@ -103,13 +100,6 @@ class TtftCosts:
             typical=typical,
         )
         return found, costs
-
-    def start_at(self, endpoint: Candidate) -> None:
-        """Begin the costs of an endpoint's group at the speed that its engine publishes, if nothing was learned yet."""
-        speed = endpoint.attributes.get(PREFILL_SPEED)
-        if speed:
-            factor = self._tokens_per_second / speed
-            self.fits.start_at(self.fits.group_of(endpoint), dict.fromkeys(COMPUTED, factor))
 
     def work(self, group: str, quantities: Sequence[float]) -> tuple[float, float]:
         """Return what an endpoint of this group does for a prompt: tokens, those of attention included, and milliseconds."""

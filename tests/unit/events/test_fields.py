@@ -17,6 +17,8 @@ from kvatlas.indexer.factory import index_core
 
 DECODERS = [decode_batch, index_core().decode_batch]
 N = 4000
+EMPTY: list[object] = []
+NO_FIELDS: dict[str, object] = {}
 STORED: dict[str, object] = {
     "type": "BlockStored", "block_hashes": list(range(1, N + 1)), "parent_block_hash": None, "token_ids": [70_000] * 2 * N,
     "block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": None,
@@ -59,7 +61,7 @@ def read(decode: Callable[[bytes], Batch], event: object) -> BlockStored:
             id="digests_among_extra_keys",
         ),
         pytest.param(
-            {"mm_keys": [[{"type": "mm_key", "hash": "5f", "start_offset": 3}], []] * (N // 2)},
+            {"mm_keys": [[{"type": "mm_key", "hash": "5f", "start_offset": 3}], EMPTY] * (N // 2)},
             "extra_keys",
             ((MultimodalKey("5f", -3),), None) * (N // 2),
             id="segments",
@@ -70,7 +72,7 @@ def read(decode: Callable[[bytes], Batch], event: object) -> BlockStored:
             (None, (MultimodalKey("5f", 0),)),
             id="few",
         ),
-        pytest.param({"new": [[[]]] * 200_000}, "block_size", 2, id="unknown_field_of_many_values"),
+        pytest.param({"new": [[EMPTY]] * 200_000}, "block_size", 2, id="unknown_field_of_many_values"),
         pytest.param({"medium": None, "session_id": "s" * 20_000}, "medium", "GPU", id="long_text"),
     ],
 )
@@ -88,27 +90,27 @@ def test_long_fields_are_read_like_short_ones(
         pytest.param(["BlockMoved", *range(MAX_FIELDS)], "too_many_fields", id="fields_of_an_unknown_event"),
         pytest.param({"type": "BlockStored", 7: 1}, "not_an_event", id="field_without_a_name"),
         pytest.param(STORED | {"block_hashes": [1] * (MAX_HASHES + 1)}, "too_many_hashes", id="hashes"),
-        pytest.param(STORED | {"block_hashes": [[]] * 20_000}, "bad_hash", id="arrays_as_hashes"),
+        pytest.param(STORED | {"block_hashes": [EMPTY] * 20_000}, "bad_hash", id="arrays_as_hashes"),
         pytest.param(STORED | {"token_ids": [[1, 2]] * (MAX_PAIRS + 1)}, "bad_tokens", id="pairs"),
         pytest.param(STORED | {"token_ids": ["a"] * (MAX_TEXTS + 1)}, "bad_tokens", id="texts"),
-        pytest.param(STORED | {"token_ids": [{}] * 20_000}, "bad_tokens", id="maps_as_tokens"),
-        pytest.param(STORED | {"lookahead_token_ids": [[]] * 70_000}, "bad_lookahead", id="lookaheads"),
+        pytest.param(STORED | {"token_ids": [NO_FIELDS] * 20_000}, "bad_tokens", id="maps_as_tokens"),
+        pytest.param(STORED | {"lookahead_token_ids": [EMPTY] * 70_000}, "bad_lookahead", id="lookaheads"),
         pytest.param(STORED | {"extra_keys": [["a"] * (MAX_EXTRA_KEYS + 1)]}, "bad_extra_keys", id="names"),
         pytest.param(STORED | {"extra_keys": [[["a", 1]] * (MAX_ITEMS + 1)]}, "bad_extra_keys", id="items"),
         pytest.param(STORED | {"extra_keys": [[b"a"]] * (MAX_DIGESTED + 1)}, "bad_extra_keys", id="digests"),
-        pytest.param(STORED | {"extra_keys": [[[]] * 20_000]}, "bad_extra_keys", id="empty_items"),
-        pytest.param(STORED | {"mm_keys": [[{}]] * 20_000}, "bad_extra_keys", id="empty_segments"),
+        pytest.param(STORED | {"extra_keys": [[EMPTY] * 20_000]}, "bad_extra_keys", id="empty_items"),
+        pytest.param(STORED | {"mm_keys": [[NO_FIELDS]] * 20_000}, "bad_extra_keys", id="empty_segments"),
         pytest.param(STORED | {"medium": "x" * 20_000}, "bad_medium", id="long_text"),
         pytest.param(STORED | {"mm_keys": 3}, "bad_extra_keys", id="number_for_segments"),
         pytest.param(
-            STORED | {"mm_keys": [], "extra_keys": [None]}, "bad_extra_keys", id="segments_of_fewer_blocks"
+            STORED | {"mm_keys": EMPTY, "extra_keys": [None]}, "bad_extra_keys", id="segments_of_fewer_blocks"
         ),
         pytest.param(STORED | {"mm_keys": [3]}, "bad_extra_keys", id="number_for_the_segments_of_a_block"),
         pytest.param(STORED | {"mm_keys": [[3]]}, "bad_extra_keys", id="number_for_a_segment"),
         pytest.param(
             STORED | {"mm_keys": [None], "extra_keys": [3]}, "bad_extra_keys", id="number_for_keys_of_a_block"
         ),
-        pytest.param(STORED | {"block_size": [[]] * 20_000}, "field_too_large", id="array_for_a_number"),
+        pytest.param(STORED | {"block_size": [EMPTY] * 20_000}, "field_too_large", id="array_for_a_number"),
         pytest.param(STORED | {"type": {"a": [0] * 20_000}}, "field_too_large", id="map_for_a_tag"),
     ],
 )

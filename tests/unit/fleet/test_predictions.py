@@ -20,6 +20,7 @@ from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.predicted import Prediction
 from kvatlas.indexer.prefix import Prefix
+from kvatlas.scorers.core.model import Candidate
 from support.fleets import make_config, make_fleet
 from support.payloads import payload
 
@@ -290,11 +291,14 @@ def test_metrics_tell_what_became_of_predictions(fleet: Fleet) -> None:
 def ends_with_block(fleet: Fleet, tokens: list[int]) -> int:
     """Send a prompt that ends with its last block twice at once; return the blocks expected to be reused the second time."""
     prefix = Prefix(array("I", tokens))
-    for _ in range(2):
-        (picked,) = (each for each in fleet.candidates(prefix, now=0.0) if each.name == "a")
-        fleet.routed(picked, prefix, now=0.0)
-    assert picked.prefix is not None
-    return picked.prefix.usable_blocks
+
+    def pick() -> Candidate:
+        return next(each for each in fleet.candidates(prefix, now=0.0) if each.name == "a")
+
+    fleet.routed(pick(), prefix, now=0.0)
+    found = pick().prefix
+    assert found is not None
+    return found.usable_blocks
 
 
 def test_last_block_of_a_predicted_prompt_is_reused_from_a_tier_that_gets_copies(fleet: Fleet) -> None:

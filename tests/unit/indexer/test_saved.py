@@ -294,7 +294,7 @@ def test_rules_of_hashes_last_in_saved_ledgers(core: IndexCore, rules: dict[str,
     after = [stored(1, 0, 4, **rules)]
     for atlas in (first, second):
         atlas.apply("a", 0, core.decode_batch(payload(after)))
-    lora, salt = ROOTS[rules.get("root", 0)]
+    lora, salt = ROOTS[int(rules.get("root", 0))]
     found = [atlas.match(atlas.prefix(tokens(1), lora=lora, salt=salt)) for atlas in (first, second)]
     assert found[0] == found[1]
     # the last block's lookahead is not part of the prompt
