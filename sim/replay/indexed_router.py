@@ -100,7 +100,7 @@ class IndexedRouter:
         plan = make_plan(config)
         specs = tier_specs(plan.config.tiers)
         self._profile = profile or plan.profile
-        self._draws, self._core = draws or (lambda _: rng.random), core
+        self._draws, self._rng, self._core = draws, rng.random, core
         self.atlas = Atlas(tiers=TierTable(specs), seed=config.index.hash_seed, core=core)
         predicted = plan.config.predictions
         self._predictions = Predictions(self.atlas, ttl_s=predicted.ttl if predicted.enabled else None)
@@ -133,7 +133,11 @@ class IndexedRouter:
             headers=_headers(request),
             media=tuple(range(request.n_media)),
         )
-        decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._draws(request))
+        decision = self._profile.decide(
+            view,
+            self._candidates(request, prefix),
+            rng=self._draws(request) if self._draws is not None else self._rng,
+        )
         if request.slo is not None:
             origin = Origin(str(request.number), "", "", 0, "", request.slo)
             decision = msgspec.structs.replace(decision, origin=origin)
