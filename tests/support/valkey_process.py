@@ -157,11 +157,9 @@ async def _until_all_have(servers: Sequence[Server], line: str) -> None:
     """Wait until each server says so of its cluster."""
 
     async def have() -> bool:
-        found = [await each.call("CLUSTER", "INFO") for each in servers]
+        found: list[dict[str, str]] = [await each.call("CLUSTER", "INFO") for each in servers]
         key, value = line.split(":")
-        return all(
-            each.get(key) == value if isinstance(each, dict) else line in each.decode() for each in found
-        )
+        return all(each[key] == value for each in found)
 
     await until(have, what=line)
 
