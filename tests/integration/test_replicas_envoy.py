@@ -309,7 +309,7 @@ def assert_as_good(after: Tally, before: Tally) -> None:
 
 
 def _say(transport: str, hurt: str, *phases: Tally) -> None:
-    """Print one line of the table in docs/replicas.md; `pytest -s` shows it."""
+    """Print one line of a table, which `pytest -s` shows."""
     shown = " | ".join(
         f"{len(each.statuses)} requests, {each.failed} failed, hit rate {100 * each.hit_rate:.2f} %"
         for each in phases

@@ -157,9 +157,8 @@ async def _until_all_have(servers: Sequence[Server], line: str) -> None:
     """Wait until each server says so of its cluster."""
 
     async def have() -> bool:
-        found: list[dict[str, str]] = [await each.call("CLUSTER", "INFO") for each in servers]
-        key, value = line.split(":")
-        return all(each[key] == value for each in found)
+        found: list[bytes] = [await each.call("CLUSTER", "INFO") for each in servers]
+        return all(f"{line}\r\n".encode() in each for each in found)
 
     await until(have, what=line)
 
