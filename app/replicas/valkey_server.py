@@ -174,7 +174,7 @@ async def reply_of(connection: Connection) -> Sequence[object]:
     Raises:
         RedisError: it is an error, or none comes in time.
     """
-    reply: object = await connection.read_response(disable_decoding=True)
+    reply = cast("object", await connection.read_response(disable_decoding=True))
     return cast("Sequence[object]", reply) if isinstance(reply, list) else ()
 
 
