@@ -56,6 +56,11 @@ class Predictions:
         self.listener: PredictionListener | None = None
         """None if no process shares what is predicted."""
 
+    @property
+    def n_open(self) -> int:
+        """Open predictions, those of other processes included."""
+        return len(self._predicted)
+
     def matches(self, prefix: Prefix | None, directory: Directory, *, now: float) -> MatchColumns | None:
         """Return what each endpoint holds of the prompt, predictions included.
 
@@ -172,7 +177,7 @@ class Predictions:
         for outcome, count in asdict(self._predicted.counters).items():
             ends.add_metric([outcome], count)
         open_ = gauge("predictions_open", "Open predictions.")
-        open_.add_metric([], len(self._predicted))
+        open_.add_metric([], self.n_open)
         keys = gauge("predicted_keys", "Distinct block keys in open predictions.")
         keys.add_metric([], self._predicted.n_keys)
         yield from (ends, open_, keys)

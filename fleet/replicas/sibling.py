@@ -49,6 +49,7 @@ class Sibling:
         n_missing: messages that are known to be missing.
         n_bytes: bytes received of it.
         n_messages: messages received of it.
+        n_held_bytes: bytes held until gaps close and wholes are complete.
         reason: why it is refused, empty if it is not.
     """
 
@@ -60,6 +61,7 @@ class Sibling:
     n_missing: int = 0
     n_bytes: int = 0
     n_messages: int = 0
+    n_held_bytes: int = 0
     reason: str = ""
 
 
@@ -109,7 +111,7 @@ class SiblingLink:
 
     def bound(self) -> None:
         """Shed what is held beyond `MAX_HELD_BYTES`."""
-        if sum(each.n_bytes for each in self.inbound.values()) > MAX_HELD_BYTES:
+        if self._n_held_bytes > MAX_HELD_BYTES:
             for each in self.inbound.values():
                 each.shed()
 
@@ -149,7 +151,12 @@ class SiblingLink:
             sum(each.n_missing for each in self.inbound.values()),
             self.n_bytes,
             self.n_messages,
+            self._n_held_bytes,
         )
+
+    @property
+    def _n_held_bytes(self) -> int:
+        return sum(each.n_bytes for each in self.inbound.values())
 
     def _may_ask(self, channel: str, now_ns: int) -> bool:
         last = self._asked_ns.get(channel)

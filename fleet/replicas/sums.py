@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
 
-from msgspec import Meta
-
-from ...scorers.core.shared import MAX_NUMBERS, SharedSums
+from ...scorers.core.shared import SharedSums
 from .entries import Entries
 
 MAX_ENTRIES = 65_536
 """Most keys of one owner: the endpoints of four plugins in the largest fleet."""
-
-_Numbers = Annotated[tuple[float, ...], Meta(max_length=MAX_NUMBERS)]
 
 
 class Sums:
@@ -25,7 +20,7 @@ class Sums:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._entries = Entries(_Numbers, self._changed, max_entries=MAX_ENTRIES)
+        self._entries = Entries(tuple[float, ...], self._changed, max_entries=MAX_ENTRIES)
         self._shares: dict[str, SharedSums] = {}
         self._due: dict[str, float] = {}
         """Time of the next publication of what has an interval."""

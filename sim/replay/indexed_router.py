@@ -82,7 +82,7 @@ class IndexedRouter:
         plan = make_plan(config)
         specs = tier_specs(plan.config.tiers)
         self._profile = profile or plan.profile
-        self._draws, self._core = draws or (lambda _: rng.random), core
+        self._draws, self._rng, self._core = draws, rng.random, core
         self.atlas = Atlas(tiers=TierTable(specs), seed=config.index.hash_seed, core=core)
         predicted = plan.config.predictions
         self._predictions = Predictions(self.atlas, ttl_s=predicted.ttl if predicted.enabled else None)
@@ -109,7 +109,11 @@ class IndexedRouter:
         """Return the decision on a request, without its effects."""
         prefix = self.atlas.prefix(request.tokens)
         view = RequestView(model="", now=request.now, n_tokens=len(request.tokens), headers=_headers(request))
-        decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._draws(request))
+        decision = self._profile.decide(
+            view,
+            self._candidates(request, prefix),
+            rng=self._draws(request) if self._draws is not None else self._rng,
+        )
         if request.slo is not None:
             origin = Origin(str(request.number), "", "", 0, "", request.slo)
             decision = msgspec.structs.replace(decision, origin=origin)

@@ -41,10 +41,10 @@ class Network(Generic[S]):
     make: Callable[[str], tuple[S, Mapping[str, Channel]]]
     now_ns: int = 0
     fate: Fate = lambda: [MS]
-    hosts: dict[str, Host[S]] = field(default_factory=dict)
+    hosts: dict[str, Host[S]] = field(default_factory=dict[str, Host[S]])
     _boots: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
-    _under_way: list[tuple[int, int, str, bytes]] = field(default_factory=list)
+    _under_way: list[tuple[int, int, str, bytes]] = field(default_factory=list[tuple[int, int, str, bytes]])
     messages: int = 0
 
     def start(self, name: str) -> Host[S]:

@@ -166,7 +166,7 @@ def test_whole_brings_open_predictions_and_learned_blocks() -> None:
     other.routes.replace("a", one.routes.whole())
 
     assert (other.blocks("events", prompt()), other.blocks("learns", prompt(seed=9))) == (5, 5)
-    assert len(other.predictions._predicted) == 1
+    assert other.predictions.n_open == 1
 
 
 def test_payload_applied_again_predicts_once() -> None:
@@ -175,7 +175,7 @@ def test_payload_applied_again_predicts_once() -> None:
     (payload,) = one.routes.drain()
     for _ in range(3):
         other.routes.apply("a", payload)
-    assert len(other.predictions._predicted) == 1
+    assert other.predictions.n_open == 1
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,11 @@ def test_sums_of_siblings_reach_the_policy_that_comes_in_force_later() -> None:
 
 def test_uses_of_siblings_are_as_old_as_they_were() -> None:
     seen: list[tuple[str, str, float]] = []
-    mine = SharedUses(lambda *_: None, lambda: {"k": ("v", 90.0)})
+
+    def ignore(key: str, value: str, at: float, now: float) -> None:
+        raise AssertionError((key, value, at, now))
+
+    mine = SharedUses(ignore, lambda: {"k": ("v", 90.0)})
     theirs = SharedUses(lambda key, value, at, _: seen.append((key, value, at)), dict)
     one, other = Uses(lambda: 100.0), Uses(lambda: 7.0)
     one.use({"p/s": mine})

@@ -232,8 +232,7 @@ def test_hostile_sibling_holds_a_bounded_number_of_bytes() -> None:
             )
             for message in (delta, whole):
                 book.replica.receive(message, second * S)
-            (link,) = book.replica._siblings.values()
-            held.append(sum(each.n_bytes for each in link.inbound.values()))
+            held += (each.n_held_bytes for each in book.replica.siblings())
 
     assert max(held) <= MAX_HELD_BYTES
     assert book.replica.counters.refused["too_fast"]

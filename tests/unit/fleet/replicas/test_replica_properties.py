@@ -197,7 +197,7 @@ class Requests(Fates[Picker]):
                 load = picker.in_flight.of(endpoint)
                 assert (load.requests, load.tokens) == total
         n_open = sum(len(each.open) for each in pickers)
-        assert [len(each.predictions._predicted) for each in pickers] == [n_open] * len(pickers)
+        assert [each.predictions.n_open for each in pickers] == [n_open] * len(pickers)
         super().teardown()
 
 
