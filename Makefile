@@ -28,7 +28,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: replicas curves ladders stages compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: replica-check replicas curves ladders stages compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -83,6 +83,10 @@ bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/
 replicas: $(INSTALLED) ## Several replicas beside one picker, and what siblings cost; writes docs/replicas-equality.md
 	$(BIN)/python -m bench replicas --write $(ARGS)
 	$(BIN)/python -m bench replica-cost --write
+
+replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, updated, without their server, at 500 requests/s: half an hour
+	KVATLAS_REPLICA_RATE=500 KVATLAS_REPLICA_PHASE_S=60 KVATLAS_REPLICA_GONE_S=60 \
+		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
 	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)

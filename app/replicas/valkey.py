@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import ResponseError
@@ -21,7 +22,7 @@ from ...fleet.replicas.envelope import sender_of
 from ...fleet.replicas.replica import Outgoing
 from ..errors import ReplicaError
 from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
-from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer
+from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer, reply_of
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Valkey:
         async with self._server.connected(place) as reader, self._server.connected(place) as writer:
             await reader.send_command("SSUBSCRIBE", self._all, self._own)
             for _ in range(2):
-                _confirm(await reader.read_response(disable_decoding=True))
+                _confirm(await reply_of(reader))
             self._found(place)
             try:
                 await self._carry(reader, writer, place)
@@ -121,13 +122,11 @@ class Valkey:
 
     async def _read(self, reader: Connection) -> None:
         while True:
-            match await reader.read_response(disable_decoding=True):
-                case [b"smessage", _, bytes(payload)]:
-                    self._take(payload)
-                case [b"sunsubscribe", *_]:
-                    raise ReplicaError("the channel has moved to another server")
-                case _:
-                    pass
+            reply = await reply_of(reader)
+            if len(reply) == 3 and reply[0] == b"smessage" and isinstance(payload := reply[2], bytes):
+                self._take(payload)
+            elif reply and reply[0] == b"sunsubscribe":
+                raise ReplicaError("the channel has moved to another server")
 
     def _take(self, payload: bytes) -> None:
         if payload and sender_of(payload) != self._replica:
@@ -188,12 +187,9 @@ class Valkey:
             log.warning("replicas: %s; it is tried again, and each replica decides by what it knows", problem)
 
 
-def _confirm(reply: object) -> None:
-    match reply:
-        case [b"ssubscribe", *_]:
-            return
-        case _:
-            raise ReplicaError(f"expected the confirmation of a subscription, found {reply!r:.100}")
+def _confirm(reply: Sequence[object]) -> None:
+    if not reply or reply[0] != b"ssubscribe":
+        raise ReplicaError(f"expected the confirmation of a subscription, found {reply!r:.100}")
 
 
 def _in_words(error: Exception) -> str:

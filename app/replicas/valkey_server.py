@@ -113,7 +113,7 @@ class ValkeyServer:
         async with self.connected(place) as connection:
             reply = await call(connection, "CLUSTER", "SLOTS")
         slot, found, known = key_slot(self._channel.encode()), None, list[HostPort]()
-        for first, last, *nodes in cast("list[list[Any]]", reply):
+        for first, last, *nodes in cast("Sequence[Sequence[Any]]", reply):
             places = [_node(each, place) for each in nodes]
             known += places
             if first <= slot <= last and places:
@@ -162,10 +162,20 @@ class ValkeyServer:
             await connection.disconnect(nowait=True)
 
 
-async def call(connection: Connection, *command: str) -> object:
-    """Send a command and return its reply."""
+async def call(connection: Connection, *command: str) -> Sequence[object]:
+    """Send a command and return its reply, which is a list."""
     await connection.send_command(*command)
-    return cast("object", await connection.read_response(disable_decoding=True))
+    return await reply_of(connection)
+
+
+async def reply_of(connection: Connection) -> Sequence[object]:
+    """Return the next reply if it is a list; any other is empty.
+
+    Raises:
+        RedisError: it is an error, or none comes in time.
+    """
+    reply = cast("object", await connection.read_response(disable_decoding=True))
+    return cast("Sequence[object]", reply) if isinstance(reply, list) else ()
 
 
 def _node(node: Sequence[object], asked: HostPort) -> HostPort:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from support.gateway import ADDRESSES, Gateway, gateway
+from support.gateway import ADDRESSES, FLEET, Gateway, asking
 from support.replica_sections import mesh
-from support.serve import Served
+from support.serve import Served, serving
 from support.waiting import until
 
 FAKETIME = Path(sys.executable).parent / "libfaketimeMT.so.1"
@@ -33,9 +33,11 @@ async def replica(
     own.mkdir(exist_ok=True)
     plugins = [{"type": "active-request-scorer"}]
     killed_by = signal.SIGKILL if killed else None
-    async with gateway(
-        own, replicas=section, plugins=plugins, killed_by=killed_by, environment=environment, **config
-    ) as running:
+    sections = {"endpoints": FLEET, "replicas": section, "plugins": plugins} | config
+    async with (
+        serving(sections, own, killed_by=killed_by, environment=environment) as served,
+        asking(served) as running,
+    ):
         yield running
 
 

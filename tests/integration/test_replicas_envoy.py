@@ -128,13 +128,16 @@ class Pool:
         try:
             async with self.client.post("/v1/completions", json=body) as answer:
                 tally.statuses.append(answer.status)
-                found = await answer.json() if answer.status == 200 else {}
+                found: dict[str, Any] = await answer.json() if answer.status == 200 else {}
         except aiohttp.ClientError:
             tally.statuses.append(0)
             return
-        if usage := found.get("usage"):
+        usage: dict[str, Any] | None = found.get("usage")
+        if usage:
             tally.prompt_tokens += usage["prompt_tokens"]
-            tally.cached_tokens += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+            tally.cached_tokens += int(
+                usage["prompt_tokens_details"]["cached_tokens"] if usage.get("prompt_tokens_details") else 0
+            )
 
     async def until_whole(self, n_live: int) -> None:
         """Wait until each replica that runs hears `n_live` others and nothing is in flight for any."""
@@ -306,7 +309,7 @@ def assert_as_good(after: Tally, before: Tally) -> None:
 
 
 def _say(transport: str, hurt: str, *phases: Tally) -> None:
-    """Print one line of the table in docs/replicas.md; `pytest -s` shows it."""
+    """Print one line of a table, which `pytest -s` shows."""
     shown = " | ".join(
         f"{len(each.statuses)} requests, {each.failed} failed, hit rate {100 * each.hit_rate:.2f} %"
         for each in phases

@@ -132,7 +132,9 @@ async def test_every_metric_is_documented_and_every_documented_metric_is_there(
         static = [endpoint(events=playing.events, replay=playing.replay)]
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 100}]
         lmcache = {"acceptEvents": True, "directory": {"url": "http://127.0.0.1:9"}}
-        config = {"endpoints": {"static": static}, "tiers": tiers, "lmcache": lmcache}
+        mesh = {"listen": "tcp://127.0.0.1:0", "discover": {"list": ["tcp://127.0.0.1:9"]}}
+        replicas = {"transport": "mesh", "mesh": mesh}
+        config = {"endpoints": {"static": static}, "tiers": tiers, "lmcache": lmcache, "replicas": replicas}
         async with serving(config, tmp_path) as served:
             await playing.publish(*frames)
             await served.until_applied("a", frames[-1].seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,20 +101,16 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(
-    folder: Path,
-    *flags: str,
-    killed_by: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    **config: Any,
-) -> AsyncGenerator[Gateway]:
-    """`kvatlas serve` with these sections of a configuration, and two endpoints unless it has its own; see `serving`."""
-    async with (
-        serving(
-            {"endpoints": FLEET} | config, folder, *flags, killed_by=killed_by, environment=environment
-        ) as served,
-        grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
-    ):
+async def gateway(folder: Path, *flags: str, **config: Any) -> AsyncGenerator[Gateway]:
+    """`kvatlas serve` with these sections of a configuration, and two endpoints unless it has its own."""
+    async with serving({"endpoints": FLEET} | config, folder, *flags) as served, asking(served) as gate:
+        yield gate
+
+
+@asynccontextmanager
+async def asking(served: Served) -> AsyncGenerator[Gateway]:
+    """Connect to a running process."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel:
         process: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse] = channel.stream_stream(
             "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
             response_deserializer=pb.ProcessingResponse.FromString,

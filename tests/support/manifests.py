@@ -117,6 +117,11 @@ def _built(folder: Path) -> list[Manifest]:
     return found
 
 
+def of_kind(manifests: Iterable[Manifest], kind: str) -> list[Manifest]:
+    """Return the objects of a kind."""
+    return [each for each in manifests if each["kind"] == kind]
+
+
 def only(manifests: Iterable[Manifest], kind: str) -> Manifest:
     """Return the only object of a kind."""
     (found,) = (each for each in manifests if each["kind"] == kind)

@@ -157,11 +157,8 @@ async def _until_all_have(servers: Sequence[Server], line: str) -> None:
     """Wait until each server says so of its cluster."""
 
     async def have() -> bool:
-        found = [await each.call("CLUSTER", "INFO") for each in servers]
-        key, value = line.split(":")
-        return all(
-            each.get(key) == value if isinstance(each, dict) else line in each.decode() for each in found
-        )
+        found: list[bytes] = [await each.call("CLUSTER", "INFO") for each in servers]
+        return all(f"{line}\r\n".encode() in each for each in found)
 
     await until(have, what=line)
 

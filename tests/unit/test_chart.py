@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import re
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from kvatlas.sim.envoy import find_envoy
 from support.api_server import NEEDED
 from support.chart_values import ROUTER, SERVERS, SHAPES
 from support.custom_resources import Manifest
-from support.manifests import CHART, check, container, helm, only, serve_arguments
+from support.manifests import CHART, check, container, helm, of_kind, only, serve_arguments
 from support.tree import ROOT
 
 OLD_GROUP = "inference.networking.x-k8s.io"
@@ -177,33 +176,6 @@ def test_one_of_several_replicas_is_ready_by_default() -> None:
     assert serve_arguments(only(manifests, "Deployment"), "epp")["ha_enable_leader_election"] == "true"
 
 
-def test_replicas_of_a_mesh_find_and_admit_each_other_alone() -> None:
-    manifests = helm(SHAPES["replicas by mesh"])
-    name = only(manifests, "Deployment")["metadata"]["name"]
-    (service,) = [each for each in of_kind(manifests, "Service") if each["spec"].get("clusterIP") == "None"]
-    mesh = yaml.safe_load(only(manifests, "ConfigMap")["data"]["kvatlas.yaml"])["replicas"]["mesh"]
-    namespace = service["metadata"]["namespace"]
-    assert mesh["discover"] == {"dns": f"{name}-replicas.{namespace}:5570"}
-    assert service["metadata"]["name"] == f"{name}-replicas"
-    assert service["spec"]["publishNotReadyAddresses"] is True
-    secret = next(
-        each for each in of_kind(manifests, "Secret") if each["metadata"]["name"] == f"{name}-replicas"
-    )
-    assert len(base64.b64decode(secret["data"]["secret"])) >= 32
-    rules = only(manifests, "NetworkPolicy")["spec"]["ingress"]
-    (own,) = [each["from"] for each in rules if {"port": "replicas"} in each["ports"]]
-    assert own == [{"podSelector": {"matchLabels": service["spec"]["selector"]}}]
-
-
-def test_replicas_on_a_server_get_its_password() -> None:
-    manifests = helm(SHAPES["replicas by valkey"])
-    valkey = yaml.safe_load(only(manifests, "ConfigMap")["data"]["kvatlas.yaml"])["replicas"]["valkey"]
-    assert valkey["passwordFile"] == "/var/run/secrets/kvatlas-replicas/secret"
-    volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
-    (mounted,) = [each["secret"] for each in volumes if each["name"] == "replica-secret"]
-    assert mounted == {"secretName": "valkey", "items": [{"key": "password", "path": "secret"}]}
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -250,10 +222,6 @@ def test_version_of_the_chart_is_the_programs() -> None:
     project = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert project is not None
     assert (chart["version"], chart["appVersion"]) == (project[1], project[1])
-
-
-def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
-    return [each for each in manifests if each["kind"] == kind]
 
 
 @pytest.mark.parametrize(
