@@ -25,7 +25,7 @@ class InFlightLoadParams(PluginParams, frozen=True):
     prefix_match_info_producer_name: str = ""
     """Accepted without effect: the tokens that the engine would reuse from any tier count as cached."""
     sync_cross_replica_state: bool | None = None
-    """Accepted without effect: processes of one kvatlas share their accounts, replicas do not."""
+    """Accepted without effect: replicas share their accounts, see `replicas`."""
 
 
 class InFlightLoad:

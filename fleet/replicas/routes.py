@@ -219,7 +219,8 @@ class Routes:
             if ledger.block_size != sent.block_size or ledger.lookahead != sent.lookahead:
                 continue
             if not only_new:
-                ledger.routed(keys)
+                if ledger.follows_routing:  # events tell the rest
+                    ledger.routed(keys)
             elif ledger.learns_from_routing:
                 ledger.routed(array("Q", (key for key in keys if not ledger.has(key))))
 

@@ -18,6 +18,7 @@ from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
+from kvatlas.fleet.replicas.knowledge import Knowledge
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.schedule import Intervals
@@ -66,6 +67,7 @@ class PickerParts:
         endpoint_labels: Callable[[str], dict[str, str]] | None,
         rules: ModelRules | None,
         labels: dict[str, str] | None = None,
+        knowledge: Knowledge | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self._loads = LoadTable(stale_after_s=60)
@@ -89,7 +91,7 @@ class PickerParts:
             ),
             records=Records(RoutingMetrics(self.registry), DecisionLog(max_count=0, max_bytes=1)),
             rng=rng,
-            options=PickerOptions(n_fallbacks, rules, endpoint_labels, self.models),
+            options=PickerOptions(n_fallbacks, rules, endpoint_labels, self.models, knowledge),
         )
 
     def _make_fleet(self, tiers: TierTable, rng: Callable[[], float]) -> Fleet:
@@ -142,8 +144,11 @@ async def picker_parts(
     endpoint_labels: Callable[[str], dict[str, str]] | None = None,
     rules: ModelRules | None = None,
     labels: dict[str, str] | None = None,
+    knowledge: Knowledge | None = None,
 ) -> AsyncGenerator[PickerParts]:
-    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules, labels)
+    made = PickerParts(
+        queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules, labels, knowledge
+    )
     try:
         yield made
     finally:
