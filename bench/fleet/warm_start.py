@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -158,7 +158,7 @@ class Running(msgspec.Struct):
 
 
 @contextmanager
-def running(config: Path) -> Iterator[Running]:
+def running(config: Path) -> Generator[Running]:
     """Run `kvatlas serve`, from its log line that it is ready."""
     command = [sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own

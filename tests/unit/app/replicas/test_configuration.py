@@ -196,9 +196,9 @@ async def test_instance_is_registered_on_all_and_with_one_that_joins(tmp_path: P
         registries: dict[str, Registry] = {}
         shared: dict[str, SharedRegistrations] = {}
 
-        async def add(name: str) -> None:
+        async def add(name: str, *, max_ranks: int = 3) -> None:
             fleet = await stack.enter_async_context(make_fleet())
-            registries[name] = Registry(fleet, max_ranks=3)
+            registries[name] = Registry(fleet, max_ranks=max_ranks)
             shared[name] = SharedRegistrations(registries[name], all_.nodes[name].shared)
 
         def known() -> list[set[str]]:
@@ -222,9 +222,8 @@ async def test_instance_is_registered_on_all_and_with_one_that_joins(tmp_path: P
             await shared["a"].unregister("acme", "x", None)
 
         all_.add("c")
-        await add("c")
+        await add("c", max_ranks=1)  # it has no room for more
         await until(lambda: known() == [{"y"}] * 3, what="the one that joined")
-        registries["c"]._max_ranks = 1
         await all_.meet()
         with pytest.raises(ConfigRefusedError, match="c: 1 ranks are registered"):
             await shared["a"].register(registration("z"))
