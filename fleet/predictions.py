@@ -123,7 +123,8 @@ class Predictions:
             return None
         prediction = self._predict(picked.name, prefix, match, now=now)
         if self.listener is not None:
-            self.listener.routed(picked.name, prefix, match, prediction)
+            lives = prediction is not None and prediction.node is not None
+            self.listener.routed(picked.name, prefix, match, prediction if lives else None)
         return prediction
 
     def _predict(self, endpoint: str, prefix: Prefix, match: PrefixMatch, *, now: float) -> Prediction | None:
