@@ -47,6 +47,7 @@ from .housekeeping import keep_house, sweep
 from .listeners import Listeners
 from .readiness import POLL_S, Readiness
 from .replicas.replicas import Replicas
+from .replicas.together import Together
 from .tasks import TaskFailures
 from .tokenization_metrics import tokenization_families
 from .watchdog import LoopMetrics, Watchdog
@@ -133,6 +134,17 @@ class App:
             wanted=self._wanted,
             metrics=SnapshotMetrics(self._registry),
         )
+        self._together = (
+            Together(
+                self._replicas,
+                self._snapshots,
+                self.live,
+                transport=config.replicas.transport,
+                silent_s=config.replicas.silent_after,
+            )
+            if self._replicas is not None
+            else None
+        )
         self._cluster = Cluster(
             config,
             fleet=self.fleet,
@@ -177,7 +189,8 @@ class App:
             observers=self._observers,
             model_names=self._models.names,
             health=self._health,
-            state=ProcessState(self._readiness.why_not, self._cluster),
+            state=ProcessState(self._readiness.why_not, self._cluster, self._together),
+            together=self._together,
             registry=self._registry,
             workers=workers,
             tracing=self._tracing.traced(self._picker) if self._tracing is not None else None,
@@ -196,15 +209,18 @@ class App:
         """
         asyncio.get_running_loop().set_exception_handler(self._task_failures.handle)
         try:
+            if self._replicas is not None:
+                self._replicas.start()  # first: siblings connect while models are loaded
             self.ports.update(await self._listeners.start(self.live.in_force.server))
             await self._models.start()
             if (port := self._configured.bind(self.live.in_force.events)) is not None:
                 self.ports["events"] = port
-            await self._snapshots.read()
+            if self._together is not None:
+                await self._together.read_snapshot()
+            else:
+                await self._snapshots.read()
             async with self.live.held() as config:
                 await self._configured.fill(config, self._snapshots)
-            if self._replicas is not None:
-                self._replicas.start()
         except BaseException:
             await self.stop(grace_s=0)
             raise
@@ -217,6 +233,7 @@ class App:
             *self._configuration_tasks(),
             keep(self._models.watch, "tokenizer files", needed=False),
             keep(self._model_lists.follow, "model lists", needed=False),
+            *(self._together.tasks() if self._together is not None else ()),
         ]
 
     async def stop(self, *, grace_s: float | None = None) -> None:
@@ -296,6 +313,7 @@ class App:
             self._listeners.families,
             lambda: span_families(self._span_counts),
             *((self._replicas.families,) if self._replicas is not None else ()),
+            *((self._together.families,) if self._together is not None else ()),
         ):
             self._registry.register(StateCollector(families))
 
@@ -305,6 +323,8 @@ class App:
             await asyncio.sleep(POLL_S)
         self._snapshots.begin()
         await self._readiness.settle()
+        if self._together is not None:
+            self._together.ready()
 
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
         """Yield the tasks that follow the files; of several workers only the leader has them."""

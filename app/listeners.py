@@ -23,7 +23,7 @@ from ..api.extproc.stream import StreamReports
 from ..api.http2.library import installed_library
 from ..api.http2.metrics import TransportMetrics
 from ..api.http2.native import obstacle
-from ..api.rest.answers import OwnAnswers
+from ..api.rest.answers import Answers, OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
 from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
@@ -45,6 +45,7 @@ from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
+from .replicas.together import Together
 from .workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Listeners:
         health: readiness of the process.
         registry: metrics of the whole process.
         workers: the other workers, whose answers REST includes; None if there are none.
+        together: the other replicas, on which changes over REST hold too; None if there are none.
         tracing: routes by the picker and writes spans of the requests of gateways; None if there are no spans.
 
     Raises:
@@ -85,6 +87,7 @@ class Listeners:
         state: ProcessState,
         registry: CollectorRegistry,
         workers: Workers | None,
+        together: Together | None = None,
         tracing: TracedRouter | None = None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
@@ -128,13 +131,15 @@ class Listeners:
         self._reviews = (
             MetricsReviews(live.in_force, os.environ, rest_metrics) if server.auth.metrics_review else None
         )
-        answers = OwnAnswers(picker.records.decisions, picker.fleet, live)
+        alone = OwnAnswers(picker.records.decisions, picker.fleet, live)
+        answers: Answers = together.answers(alone) if together is not None else alone
+        registered = Registry(picker.fleet, max_ranks=_max_registered(live.in_force.rest))
         rest = rest_app(
             picker=picker,
-            answers=workers.join(answers, live) if workers is not None else answers,
+            answers=workers.join(alone, live) if workers is not None else answers,
             observers=observers,
             live=live,
-            instances=Registry(picker.fleet, max_ranks=_max_registered(live.in_force.rest)),
+            instances=together.registrations(registered) if together is not None else registered,
             model_names=model_names,
             registry=registry,
             metrics=rest_metrics,

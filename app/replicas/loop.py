@@ -57,7 +57,7 @@ class ReplicaLoop:
         tasks, self._tasks = self._tasks, []
         if tasks:
             self._tick()
-            self._send(self.core.leave())
+            self.send(self.core.leave())
         if self._flush is not None:
             self._flush.cancel()
         for task in tasks:
@@ -80,11 +80,12 @@ class ReplicaLoop:
             await asyncio.sleep(HEARTBEAT_NS / 1e9)
 
     def _tick(self) -> None:
-        self._send(self.core.tick(self._clock()))
+        self.send(self.core.tick(self._clock()))
 
     def _receive(self, payload: bytes) -> None:
-        self._send(self.core.receive(payload, self._clock()))
+        self.send(self.core.receive(payload, self._clock()))
 
-    def _send(self, messages: Iterable[Outgoing]) -> None:
+    def send(self, messages: Iterable[Outgoing]) -> None:
+        """Send messages of the core."""
         for each in messages:
             self.transport.send(each)

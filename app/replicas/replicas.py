@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.metrics_core import Metric
 
 from ...configs.schema import KVAtlasConfig
-from ...fleet.replicas.channel import Letters
+from ...fleet.replicas.channel import Channel, Letters
 from ...fleet.replicas.identity import Identity
 from ...fleet.replicas.knowledge import Knowledge
 from ...fleet.replicas.replica import Replica
@@ -61,6 +61,20 @@ class Replicas:
     def siblings(self) -> Sequence[Sibling]:
         """Return the others, as known."""
         return self._loop.core.siblings() if self._loop is not None else ()
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        """Return name -> what is shared; complete before `start`."""
+        return self.knowledge.channels
+
+    def living(self) -> Sequence[str]:
+        """Return the ids of the siblings that are heard."""
+        return self._loop.core.live if self._loop is not None else ()
+
+    def post(self, name: str, to: str, payload: bytes) -> None:
+        """Send a letter to one sibling, for its receiver of that name; does nothing before `start`."""
+        if self._loop is not None:
+            self._loop.send(self._loop.core.letter(name, to, payload))
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of replicas; without samples before `start`."""
