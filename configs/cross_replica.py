@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 from msgspec import Meta, field
@@ -12,8 +12,10 @@ from .data_layer import DataLayerConfig
 from .decode import decode
 from .errors import Problem
 from .go_values import duration_problem, duration_s
+from .replicas import MIN_SILENT_AFTER_S, ReplicasConfig, ValkeyConfig
 from .schema import PluginConfig
 from .section import Section
+from .units import Duration
 
 REDIS_SYNCERS = frozenset({"redis-syncer", "redis-state-store"})
 """Types that share state through a Redis server; the second is an alias."""
@@ -48,30 +50,33 @@ class LocalSyncerParams(Section, frozen=True):
     """Parameters of `local-syncer`: none."""
 
 
-def replicas_section(plugins: Sequence[PluginConfig], *layers: DataLayerConfig) -> Mapping[str, object]:
-    """Return the section `replicas` that means the same, in the form of a file; empty if nothing is shared.
+def redis_syncer(plugins: Sequence[PluginConfig], *layers: DataLayerConfig) -> PluginConfig | None:
+    """Return the plugin by which replicas share state through a Redis server, None if none is named.
 
     Args:
         plugins: of the file, without problems.
         layers: the sections that may name a syncer; the first one that does counts.
     """
     found = _syncer(plugins, layers)
-    if found is None or found[1].type not in REDIS_SYNCERS:
-        return {}
-    params = decode(found[1].parameters, RedisSyncerParams)
+    return found[1] if found is not None and found[1].type in REDIS_SYNCERS else None
+
+
+def replicas_of(syncer: PluginConfig | None) -> ReplicasConfig:
+    """Return the section `replicas` that means the same as a plugin; nothing is shared without one, or if it has problems."""
+    params = decode(syncer.parameters, RedisSyncerParams) if syncer is not None else []
     if isinstance(params, list):
-        return {}
-    server: dict[str, object] = {"address": params.address, "database": params.db}
-    if params.password_file:
-        server["passwordFile"] = params.password_file
-    if params.password_env:
-        server["passwordEnv"] = params.password_env
-    silent_s = duration_s(params.state_ttl)
-    return {
-        "transport": "valkey",
-        "silentAfter": f"{silent_s if silent_s > 0 else STATE_TTL_S:.12g}s",
-        "valkey": server,
-    }
+        return ReplicasConfig()
+    state_s = duration_s(params.state_ttl)
+    return ReplicasConfig(
+        transport="valkey",
+        silent_after=Duration(max(state_s, MIN_SILENT_AFTER_S) if state_s > 0 else STATE_TTL_S),
+        valkey=ValkeyConfig(
+            address=params.address,
+            password_file=params.password_file,
+            password_env=params.password_env,
+            database=params.db,
+        ),
+    )
 
 
 def syncer_problems(plugins: Sequence[PluginConfig], *layers: DataLayerConfig) -> Iterator[Problem]:

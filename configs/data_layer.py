@@ -37,14 +37,14 @@ class DiscoveryConfig(Section, frozen=True):
 
 
 class CrossReplicaConfig(Section, frozen=True):
-    """State that replicas share; no effect."""
+    """State that replicas share."""
 
     syncer_plugin_ref: str | None = None
     """Plugin that synchronizes replicas."""
     sync_interval: str | None = None
-    """Time between two publications."""
+    """Time between two publications; no effect."""
     publish_timeout: str | None = None
-    """Timeout of a publication."""
+    """Timeout of a publication; no effect."""
 
 
 class DataLayerConfig(Section, frozen=True):
@@ -57,11 +57,11 @@ class DataLayerConfig(Section, frozen=True):
     discovery: DiscoveryConfig | None = None
     """Sources of endpoints and of replicas."""
     cross_replica: CrossReplicaConfig = CrossReplicaConfig()
-    """State that replicas share; no effect."""
+    """State that replicas share."""
     peer_discovery: PluginRefConfig | None = None
     """Source of the replicas, at its place before `llm-d.ai/v1`; no effect."""
     cross_replica_syncer_plugin_ref: str | None = None
-    """Plugin that synchronizes replicas, at its place before `llm-d.ai/v1`; no effect."""
+    """Plugin that synchronizes replicas, at its place before `llm-d.ai/v1`."""
     cross_replica_sync_interval: str | None = None
     """Time between two publications, at its place before `llm-d.ai/v1`; no effect."""
 
@@ -74,7 +74,8 @@ class DataLayerConfig(Section, frozen=True):
         return endpoints.plugin_ref if endpoints is not None else self.discovery.plugin_ref
 
 
-_REPLICAS = "replicas of kvatlas share nothing; each learns from the engines' events"
+_PEERS = "the section replicas says how replicas find each other"
+_SYNC = "what a replica knows is published within some 5 ms of its change"
 _SCRAPES = "kvatlas scrapes the endpoints in any case; see metricsScrape"
 
 
@@ -82,16 +83,17 @@ def layer_notes(key: str, layer: DataLayerConfig) -> Iterator[str]:
     """Yield one line for each setting that has no effect although it was set; `key` is the section's name."""
     if not layer.inject_defaults:
         yield f"{key}.injectDefaults has no effect: {_SCRAPES}"
+    shared = layer.cross_replica
     without_effect = {
-        "discovery.peers": layer.discovery is not None and layer.discovery.peers is not None,
-        "crossReplica": layer.cross_replica != CrossReplicaConfig(),
-        "peerDiscovery": layer.peer_discovery is not None,
-        "crossReplicaSyncerPluginRef": layer.cross_replica_syncer_plugin_ref is not None,
-        "crossReplicaSyncInterval": layer.cross_replica_sync_interval is not None,
+        "discovery.peers": (layer.discovery is not None and layer.discovery.peers is not None, _PEERS),
+        "peerDiscovery": (layer.peer_discovery is not None, _PEERS),
+        "crossReplica.syncInterval": (shared.sync_interval is not None, _SYNC),
+        "crossReplica.publishTimeout": (shared.publish_timeout is not None, _SYNC),
+        "crossReplicaSyncInterval": (layer.cross_replica_sync_interval is not None, _SYNC),
     }
-    for name, is_set in without_effect.items():
+    for name, (is_set, why) in without_effect.items():
         if is_set:
-            yield f"{key}.{name} has no effect: {_REPLICAS}"
+            yield f"{key}.{name} has no effect: {why}"
 
 
 def layer_problems(key: str, layer: DataLayerConfig) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
-from .cross_replica import syncer_problems
+from .cross_replica import redis_syncer, replicas_of, syncer_problems
 from .data_layer import DataLayerConfig, PluginRefConfig, layer_notes, layer_problems, layer_references
 from .decode import decode
 from .errors import KeyPath, Problem
@@ -131,7 +131,8 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     detecting = detector(config.plugins, _detector_name(config))
     scrape, _ = scraping_of(config.plugins)
     token_producers = filter(is_token_producer, config.plugins)
-    translated = [discovery, None if _is_filter(detecting, config) else detecting, *token_producers]
+    syncer = redis_syncer(config.plugins, config.data_layer, config.data)
+    translated = [discovery, None if _is_filter(detecting, config) else detecting, syncer, *token_producers]
     given = with_usual_types(
         tuple(each for each in config.plugins if each not in translated and not describes_scraping(each))
     )
@@ -154,6 +155,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         request_handler=_request_handler(config),
         metrics_scrape=scrape,
         admission=admission,
+        replicas=replicas_of(syncer),
     )
 
 

@@ -8,6 +8,7 @@ from .address import HostPort, ZmqAddress, check_bind_address
 from .errors import KeyPath, Problem
 from .problems import malformed, repeated
 from .replicas import (
+    MIN_SILENT_AFTER_S,
     DiscoverConfig,
     MeshConfig,
     ReplicasConfig,
@@ -16,9 +17,6 @@ from .replicas import (
     ValkeyTlsConfig,
 )
 from .schema import KVAtlasConfig
-
-MIN_SILENT_AFTER_S = 0.5
-"""Two and a half heartbeats; less would drop the bookings of a replica that one collection of garbage holds up."""
 
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
@@ -97,5 +95,8 @@ def _valkey_problems(valkey: ValkeyConfig) -> Iterator[Problem]:
     if bool(tls.cert_file) != bool(tls.key_file):
         missing = "certFile" if tls.key_file else "keyFile"
         yield Problem("found none, expected the file that belongs to the other", (*path, "tls", missing))
+    if valkey.password_env and valkey.password_file:
+        message = f"found {valkey.password_env!r} together with passwordFile; keep one"
+        yield Problem(message, (*path, "passwordEnv"))
     if tls != ValkeyTlsConfig() and not tls.enabled:
         yield Problem("found false together with other keys, expected true", (*path, "tls", "enabled"))

@@ -10,6 +10,9 @@ from .paths import PathText
 from .section import Section
 from .units import Duration
 
+MIN_SILENT_AFTER_S = 0.5
+"""Two and a half heartbeats; less would drop the bookings of a replica that one collection of garbage holds up."""
+
 
 class DiscoverConfig(Section, frozen=True):
     """Where the other replicas listen: one of the three."""
@@ -78,6 +81,8 @@ class ValkeyConfig(Section, frozen=True):
     """ACL user; empty: the user `default`."""
     password_file: PathText = ""
     """File with its password, read for each connection, so that it may change; empty: no password."""
+    password_env: str = ""
+    """Environment variable with its password, instead of `passwordFile`."""
     database: Annotated[int, Meta(ge=0, le=65535)] = 0
     """Database to select; channels are the same in all databases."""
     prefix: str = "kvatlas:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -87,7 +86,7 @@ def _identity(config: KVAtlasConfig, worker: int) -> Identity:
     models = sorted(name for model in config.served_models for name in model.names)
     return Identity(
         name=f"{name}.{worker}" if config.server.workers > 1 else name,
-        boot=secrets.randbits(64),
+        boot=time.time_ns(),
         pool=kubernetes.inference_pool or kubernetes.endpoint_selector or ",".join(models) or "default",
         keys=f"seed={config.index.hash_seed}",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,24 +29,29 @@ UNREACHED = (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError, Rep
 """Errors of a server that is away, refuses, or is no server."""
 
 
-class FilePassword(CredentialProvider):
-    """User and password, read from the file for each connection."""
+class Credentials(CredentialProvider):
+    """User and password, read for each connection from a file, or from the environment if no file is given."""
 
-    def __init__(self, username: str, file: str) -> None:
-        self._username, self._file = username, file
+    def __init__(self, username: str, file: str, variable: str = "") -> None:
+        self._username, self._file, self._variable = username, file, variable
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
         """Return the password, after the user if there is one.
 
         Raises:
-            ReplicaError: the file cannot be read.
+            ReplicaError: the file cannot be read, or the variable is not set.
         """
+        password = self._of_file() if self._file else os.environ.get(self._variable)
+        if password is None:
+            raise ReplicaError(f"the environment variable {self._variable!r} with the password is not set")
+        return (self._username, password) if self._username else (password,)
+
+    def _of_file(self) -> str:
         try:
             with Path(self._file).open("rb") as file:
-                password = file.read(MAX_PASSWORD_BYTES).decode().strip()
+                return file.read(MAX_PASSWORD_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ReplicaError(f"cannot read the password in {self._file!r}: {error}") from None
-        return (self._username, password) if self._username else (password,)
 
 
 class ValkeyServer:
@@ -84,8 +90,10 @@ class ValkeyServer:
     @asynccontextmanager
     async def connected(self, place: HostPort) -> AsyncGenerator[Connection]:
         """Connect to a server of the replicas."""
-        config = self._config
-        async with self._open(place, config.username, config.password_file, config.database) as connection:
+        config, given = self._config, None
+        if config.password_file or config.password_env:
+            given = Credentials(config.username, config.password_file, config.password_env)
+        async with self._open(place, config.username, given, config.database) as connection:
             yield connection
 
     async def _ask_any(
@@ -100,8 +108,10 @@ class ValkeyServer:
         raise error
 
     async def _ask_sentinel(self, place: HostPort) -> HostPort:
-        sentinel = self._config.sentinel
-        async with self._open(place, sentinel.username, sentinel.password_file, 0) as connection:
+        sentinel, given = self._config.sentinel, None
+        if sentinel.password_file:
+            given = Credentials(sentinel.username, sentinel.password_file)
+        async with self._open(place, sentinel.username, given, 0) as connection:
             reply = await call(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinel.master)
         match reply:
             case [bytes(host), bytes(port)] if port.isdigit():
@@ -127,7 +137,7 @@ class ValkeyServer:
 
     @asynccontextmanager
     async def _open(
-        self, place: HostPort, username: str, password_file: str, database: int
+        self, place: HostPort, username: str, credentials: Credentials | None, database: int
     ) -> AsyncGenerator[Connection]:
         tls = self._config.tls
         options: dict[str, Any] = {
@@ -141,8 +151,8 @@ class ValkeyServer:
             "retry": Retry(NoBackoff(), 0),
             "health_check_interval": 0,
         }
-        if password_file:
-            options["credential_provider"] = FilePassword(username, password_file)
+        if credentials is not None:
+            options["credential_provider"] = credentials
         elif username:
             options["username"] = username
         if tls.enabled:

@@ -66,7 +66,10 @@ def thread_cpu_s(pid: int) -> float:
 @asynccontextmanager
 async def kvatlas(*, transport: str, tls: bool) -> AsyncGenerator[Running]:
     """Run `kvatlas serve` on one core."""
-    sections = {"extProc": {"transport": transport}, "server": {"tls": {"selfSigned": tls, "http": False}}}
+    sections: dict[str, dict[str, object]] = {
+        "extProc": {"transport": transport},
+        "server": {"tls": {"selfSigned": tls, "http": False}},
+    }
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder), sections=sections)
         async with server.running():

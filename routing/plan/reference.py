@@ -11,7 +11,7 @@ from collections.abc import Mapping
 _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
 _TOKENS = "token ids come from model.tokenizer, or from model.remoteTokenizer"
 _QUEUES = "kvatlas forwards requests at once and has no queues"
-_REPLICAS = "replicas of kvatlas share nothing; each learns from the engines' events"
+_SYNCER = "dataLayer.crossReplica does not name it; kvatlas' own files have the section replicas"
 
 NO_EFFECT: Mapping[str, str] = {
     "metrics-data-source": _SCRAPING,
@@ -35,9 +35,9 @@ NO_EFFECT: Mapping[str, str] = {
     "soft-reflective-ceiling-policy": _QUEUES,
     "sheddable-eviction-filter": _QUEUES,
     "priority-then-time-eviction-order-policy": _QUEUES,
-    "local-syncer": _REPLICAS,
-    "redis-syncer": _REPLICAS,
-    "redis-state-store": _REPLICAS,
+    "local-syncer": "it shares state within one process, as kvatlas does without it",
+    "redis-syncer": _SYNCER,
+    "redis-state-store": _SYNCER,
     "outlen-bucket": "kvatlas takes no classes of output lengths",
     "destination-endpoint-served-verifier": "it is for tests of the reference",
     "file-discovery": "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file",

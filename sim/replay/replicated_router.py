@@ -9,7 +9,7 @@ from ...scorers.core.decision import Decision
 from ..kv_events import EventBatch
 from .indexed_router import IndexedRouter
 from .replica_network import ReplicaNetwork
-from .router import RouteRequest
+from .router import OtherStages, RouteRequest
 
 
 @dataclass(slots=True)
@@ -76,6 +76,10 @@ class ReplicatedRouter:
         self._witness.send(request, expected.instead(picked))
         self._of[request.number] = replica
         return picked
+
+    def other_stages(self, number: int) -> OtherStages:
+        """See `Router.other_stages`."""
+        return self._of[number].other_stages(number)
 
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""

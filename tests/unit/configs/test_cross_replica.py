@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
-from kvatlas.configs.cross_replica import replicas_section, syncer_problems
+from kvatlas.configs.cross_replica import redis_syncer, replicas_of, syncer_problems
 from kvatlas.configs.data_layer import CrossReplicaConfig, DataLayerConfig
+from kvatlas.configs.replicas import ReplicasConfig, ValkeyConfig
 from kvatlas.configs.schema import PluginConfig
+from kvatlas.configs.units import Duration
 
 NEW = DataLayerConfig(cross_replica=CrossReplicaConfig(syncer_plugin_ref="sync"))
 OLD = DataLayerConfig(cross_replica_syncer_plugin_ref="sync")
@@ -27,32 +27,38 @@ def plugins(plugin_type: str, **parameters: object) -> list[PluginConfig]:
         pytest.param(
             plugins("redis-syncer"),
             NEW,
-            {
-                "transport": "valkey",
-                "silentAfter": "2s",
-                "valkey": {"address": "localhost:6379", "database": 0},
-            },
+            ReplicasConfig("valkey", silent_after=Duration(2.0), valkey=ValkeyConfig("localhost:6379")),
             id="defaults",
         ),
         pytest.param(
             plugins("redis-state-store", address="redis:7000", db=3, passwordFile="/p", stateTTL="1m30.5s"),
             OLD,
-            {
-                "transport": "valkey",
-                "silentAfter": "90.5s",
-                "valkey": {"address": "redis:7000", "database": 3, "passwordFile": "/p"},
-            },
+            ReplicasConfig(
+                "valkey",
+                silent_after=Duration(90.5),
+                valkey=ValkeyConfig("redis:7000", password_file="/p", database=3),  # noqa: S106
+            ),
             id="older_place_and_alias",
         ),
-        pytest.param(plugins("local-syncer"), NEW, {}, id="within_one_process"),
-        pytest.param(plugins("redis-syncer"), DataLayerConfig(), {}, id="not_named"),
-        pytest.param([], NEW, {}, id="missing"),
+        pytest.param(
+            plugins("redis-syncer", passwordEnv="REDIS", stateTTL="100ms"),
+            NEW,
+            ReplicasConfig(
+                "valkey",
+                silent_after=Duration(0.5),
+                valkey=ValkeyConfig("localhost:6379", password_env="REDIS"),  # noqa: S106
+            ),
+            id="shorter_than_heartbeats",
+        ),
+        pytest.param(plugins("local-syncer"), NEW, ReplicasConfig(), id="within_one_process"),
+        pytest.param(plugins("redis-syncer"), DataLayerConfig(), ReplicasConfig(), id="not_named"),
+        pytest.param([], NEW, ReplicasConfig(), id="missing"),
     ],
 )
 def test_syncer_becomes_the_section_of_replicas(
-    found: list[PluginConfig], layer: DataLayerConfig, section: Mapping[str, object]
+    found: list[PluginConfig], layer: DataLayerConfig, section: ReplicasConfig
 ) -> None:
-    assert replicas_section(found, layer, DataLayerConfig()) == section
+    assert replicas_of(redis_syncer(found, layer, DataLayerConfig())) == section
     assert list(syncer_problems(found, layer)) == []
 
 

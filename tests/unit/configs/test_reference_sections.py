@@ -50,7 +50,7 @@ def test_endpoints_come_from_the_named_discovery(file: Path, discovery: dict[str
         pytest.param({"peerDiscovery": {"pluginRef": "x"}}, ["peerDiscovery"], id="peers_alpha"),
         pytest.param(
             {"crossReplica": {"syncInterval": "200ms", "publishTimeout": "1m30s"}},
-            ["crossReplica"],
+            ["crossReplica.syncInterval", "crossReplica.publishTimeout"],
             id="replicas",
         ),
         pytest.param({"crossReplicaSyncInterval": "0"}, ["crossReplicaSyncInterval"], id="replicas_alpha"),
