@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 
@@ -35,7 +35,7 @@ class Replicas:
         self._config, self._worker = config, worker
         self.identity = _identity(config, worker)
         self.knowledge = Knowledge(time.monotonic)
-        self.letters: dict[str, Letters] = {}
+        self.letters: MutableMapping[str, Letters] = {}
         self._loop: ReplicaLoop | None = None
 
     def start(self) -> None:
@@ -56,6 +56,20 @@ class Replicas:
         """Take leave of the others; does nothing before `start`."""
         if self._loop is not None:
             await self._loop.stop()
+
+    @property
+    def channels(self) -> MutableMapping[str, Channel]:
+        """Name -> what is shared; complete before `start`."""
+        return self.knowledge.channels
+
+    def living(self) -> Sequence[str]:
+        """Return the ids of the others that are heard."""
+        return self._loop.core.live if self._loop is not None else ()
+
+    def post(self, name: str, to: str, payload: bytes) -> None:
+        """Send a letter to one of the others, for its receiver of that name; lost before `start`."""
+        if self._loop is not None:
+            self._loop.post(name, to, payload)
 
     def siblings(self) -> Sequence[Sibling]:
         """Return the others, as known."""
