@@ -67,6 +67,10 @@ USED: Mapping[str, str] = {
     "token-producer": "its `vllm.url` is `model.remoteTokenizer.url`, and its `estimate` is `tokenization.estimate`",
     "tokenizer": "as `token-producer`, of which it is the older name",
     **dict.fromkeys(
+        ("redis-syncer", "redis-state-store"),
+        "its server is `replicas.valkey` if `dataLayer.crossReplica` names it; nothing is stored on it",
+    ),
+    **dict.fromkeys(
         PARSERS, "reads its paths if `requestHandler.parsers` names it, which needs no entry in `plugins`"
     ),
     "utilization-detector": "its thresholds are those of `admission`, if it is the detector in force",
