@@ -21,7 +21,7 @@ from kvatlas.scorers.filters.roles import ROLE_LABEL
 from kvatlas.scorers.latency.placements import TERMS, TransferParams
 from support.candidates import endpoint as anyone
 from support.candidates import fleets, held, load
-from support.joint import joint, options_of, pair_of, scheduler
+from support.joint import joint, options_of, pair_of, scheduler, send
 from support.rating import decide
 from support.stages import MEDIA, server
 from support.tables import key_table
@@ -367,3 +367,19 @@ def test_example_of_the_page_is_what_it_costs() -> None:
 
 def test_page_has_the_keys_of_transfers() -> None:
     assert key_table(TransferParams) in PAGE.read_text()
+
+
+def test_costs_of_pairs_and_requests_under_way_are_shared_with_other_processes() -> None:
+    here, there = scheduler(), scheduler()
+    fleet = [server("d", "decode"), server("p", "prefill")]
+    sent = send(there, fleet, n_tokens=4000)
+    assert set(here.shared.sums) == set(there.shared.sums)
+    assert {name.rpartition("/")[2] for name in here.shared.sums} == {"accounts", "ttft", "tpot", "pairs"}
+
+    before = decide(here, request(4000), fleet)
+    for name, theirs in there.shared.sums.items():
+        for key in theirs.known():
+            here.shared.sums[name].take("other/1", key, theirs.own(key, sent.at), now=0.0)
+    after = decide(here, request(4000), fleet)
+
+    assert options_of(after)[0].total_ms > options_of(before)[0].total_ms
