@@ -287,6 +287,30 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),
+    ("get", "/v1/replicas"): Example(
+        {
+            "transport": "mesh",
+            "name": "kvatlas-0",
+            "id": "kvatlas-0/18ead310eab3b558",
+            "generation": 3,
+            "configuration": "9f2c4d1e",
+            "replicas": [
+                {
+                    "name": "kvatlas-1",
+                    "id": "kvatlas-1/18ead311a07532ee",
+                    "version": "0.1.0",
+                    "state": "live",
+                    "ageSeconds": 0.12,
+                    "missingMessages": 0,
+                    "receivedMessages": 5120,
+                    "receivedBytes": 2097152,
+                    "generation": 3,
+                    "configuration": "9f2c4d1e",
+                    "problem": None,
+                }
+            ],
+        }
+    ),
     ("get", "/v1/policy"): Example({"generation": 3, "policy": "weights"}),
     ("put", "/v1/policy"): Example(
         {"generation": 4, "changes": ["policy: 'weights' -> 'latency'"], "missingWorkers": []},

@@ -1,6 +1,6 @@
-"""Chunks of streamed responses, each sent when it is due: CPU time of a chunk, the latency that ext-proc adds, memory per stream.
+"""Chunks of streamed responses: CPU time, added latency, memory per stream.
 
-`chunkload` is the gateway, on two connections: it comes with the reference picker (see reference.py) and writes one answer of
+Each chunk is sent when it is due. `chunkload` is the gateway, on two connections: it comes with the reference picker (see reference.py) and writes one answer of
 250-byte chunks per stream. It has one core, and the server another one; every case is measured once in each round, one after the
 other. CPU time is that of the whole server, with what its requests cost; the deciding thread is that of kvatlas's event loop.
 """
@@ -201,4 +201,4 @@ def run(options: argparse.Namespace) -> list[Table]:
     return asyncio.run(_measure(options, where))
 
 
-BENCHMARK = Benchmark(name="chunks", about=__doc__, add_options=add_options, run=run)
+BENCHMARK = Benchmark(name="chunks", about=__doc__, add_options=add_options, run=run, has_tables=False)

@@ -72,8 +72,7 @@ def latency_families(profile: Deciding) -> Iterator[Metric]:
     yield credit
     yield from _fit_families("latency", "times to first token", first)
     yield from _fit_families("tpot", "times per output token", later)
-    if joint is not None:
-        yield from _link_families(joint.pairs.links.reports())
+    yield from _link_families(joint.pairs.links.reports() if joint is not None else ())
 
 
 def _link_families(reports: Iterable[LinkReport]) -> Iterator[Metric]:
