@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -27,43 +26,52 @@ _CRYPTOGRAPHIC = 0x11000001
 _MAX_LOGGED = 64
 
 
-async def watch_handshakes(
-    listener: zmq.asyncio.Socket, dealer: zmq.asyncio.Socket, traffic: Traffic
-) -> None:
-    """Count failed handshakes of both sockets until cancelled."""
-    logged: set[str] = set()
+class Handshakes:
+    """Counts failed handshakes, and says each kind of them once.
 
-    def incoming(event: zmq.Event, value: int, _: str) -> None:
+    Args:
+        traffic: counts those of connections that others made.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._logged: set[str] = set()
+
+    async def watch_listener(self, socket: zmq.asyncio.Socket) -> None:
+        """Watch the connections that others make, until cancelled."""
+        await _watch(socket, self._incoming)
+
+    async def watch_line(self, socket: zmq.asyncio.Socket) -> None:
+        """Watch a connection that this process makes, until cancelled."""
+        await _watch(socket, self._outgoing)
+
+    def _incoming(self, event: zmq.Event, value: int, _: str) -> None:
         is_secret = event is zmq.Event.HANDSHAKE_FAILED_AUTH or value == _CRYPTOGRAPHIC
         reason = "secret" if is_secret else "handshake"
-        traffic.refused[reason] += 1
-        if reason not in logged:
-            logged.add(reason)
+        self._traffic.refused[reason] += 1
+        if reason not in self._logged:
+            self._logged.add(reason)
             log.warning(
                 "replicas: a connection was refused: %s; it is not logged again",
                 "its secret is not that of replicas.mesh.secretFile" if is_secret else "its handshake is not that of a replica",
             )  # fmt: skip
 
-    def outgoing(event: zmq.Event, _: int, address: str) -> None:
+    def _outgoing(self, event: zmq.Event, _: int, address: str) -> None:
         if (
             event is zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-            and address not in logged
-            and len(logged) < _MAX_LOGGED
+            and address not in self._logged
+            and len(self._logged) < _MAX_LOGGED
         ):
-            logged.add(address)
+            self._logged.add(address)
             log.warning(
                 "replicas: %s closed the connection during the handshake; if that goes on, its replicas.mesh.secretFile "
                 "has another secret, or it has none",
                 address,
             )
 
-    async with asyncio.TaskGroup() as tasks:
-        for socket, note in ((listener, incoming), (dealer, outgoing)):
-            monitor = open_monitor(socket, _FAILED)
-            tasks.create_task(_watch(monitor, note))
 
-
-async def _watch(monitor: zmq.asyncio.Socket, note: Callable[[zmq.Event, int, str], None]) -> None:
+async def _watch(socket: zmq.asyncio.Socket, note: Callable[[zmq.Event, int, str], None]) -> None:
+    monitor = open_monitor(socket, _FAILED)
     while True:
         message = await recv_monitor_message(monitor)
         note(zmq.Event(message["event"]), int(message["value"]), message["endpoint"].decode(errors="replace"))

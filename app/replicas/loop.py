@@ -65,10 +65,6 @@ class ReplicaLoop:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.transport.close()
 
-    def post(self, name: str, to: str, payload: bytes) -> None:
-        """Send a letter to one sibling, for its receiver of that name."""
-        self._send(self.core.letter(name, to, payload))
-
     def _wake(self) -> None:
         """Send what changed soon, together with what changes until then."""
         if self._flush is None and self._tasks:

@@ -1,11 +1,11 @@
 """ZeroMQ between the replicas: each listens, and connects to all others.
 
 A replica sends to those that connected to it, and receives from those to which it connected, so one connection in each
-direction makes a pair. Two sockets do it, whatever the number of replicas:
+direction makes a pair:
 
 - a ROUTER listens. Whoever connects names its replica id as routing id. It has a send queue for each of them, so a slow or
   frozen sibling costs the others nothing.
-- a DEALER connects to every address that discovery finds, and receives what they send. ZMQ takes turns between them.
+- a DEALER for each address that discovery finds connects to it, and receives what it sends.
 
 The first message of a connection is empty (ZMQ_PROBE_ROUTER), and announces the sibling that connected.
 """
@@ -15,18 +15,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import zmq
 import zmq.asyncio
 
-from ...events.sockets import bound_address, open_socket, receive_all
+from ...events.sockets import bound_address, open_socket
 from ...fleet.replicas.channel import MAX_MESSAGE_BYTES
 from ...fleet.replicas.replica import Outgoing
 from ..errors import ReplicaError
-from .handshakes import watch_handshakes
+from .handshakes import Handshakes
 from .mesh_keys import MeshKeys
+from .mesh_lines import Lines
 from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
 from .zap import KeyAdmission
 
@@ -74,14 +75,6 @@ class _Sibling:
     address: str = ""
 
 
-@dataclass(slots=True)
-class _Found:
-    """Addresses to connect to: those that discovery found, and those to which this process is connected."""
-
-    wanted: frozenset[str] = frozenset()
-    connected: set[str] = field(default_factory=set[str])
-
-
 class Mesh:
     """Implements `Transport`.
 
@@ -101,7 +94,7 @@ class Mesh:
         self._options, self._replica, self._on_message = options, replica, on_message
         self.traffic = Traffic()
         self._siblings: dict[str, _Sibling] = {}
-        self._found = _Found()
+        self._found: frozenset[str] = frozenset()
         self._retry: asyncio.TimerHandle | None = None
         self._context = zmq.asyncio.Context()
         self._admission: KeyAdmission | None = None
@@ -116,7 +109,8 @@ class Mesh:
         self._listener.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._listener.setsockopt(zmq.SNDHWM, _QUEUED)
         self.address = self._bind()
-        self._dealer = self._open_dealer()
+        self._handshakes = Handshakes(self.traffic)
+        self._lines = Lines(self._open_line, self._handshakes.watch_line, self._receive, self.traffic)
 
     async def run(self) -> None:
         """See `Transport.run`."""
@@ -127,13 +121,13 @@ class Mesh:
             async with asyncio.TaskGroup() as tasks:
                 if self._admission is not None:
                     tasks.create_task(self._admission.run())
-                tasks.create_task(watch_handshakes(self._listener, self._dealer, self.traffic))
-                tasks.create_task(receive_all(self._dealer, self._receive))
+                tasks.create_task(self._handshakes.watch_listener(self._listener))
                 self._take_hellos()
                 await self._options.discover(self._discovered)
                 await asyncio.Event().wait()
         finally:
             loop.remove_reader(descriptor)
+            await self._lines.close()
 
     async def close(self) -> None:
         """See `Transport.close`."""
@@ -156,9 +150,13 @@ class Mesh:
 
     def _prepare(self, socket: zmq.asyncio.Socket) -> None:
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        # Half a dead connection is noticed soon, so that the other side may connect anew.
-        socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3_000)
+        # A host that is gone is noticed by TCP: see `Lines` for why not by ZMQ.
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 0)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+        socket.setsockopt(zmq.TCP_MAXRT, 3_000)
         socket.setsockopt(zmq.HANDSHAKE_IVL, 3_000)
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
@@ -181,7 +179,7 @@ class Mesh:
             ) from None
         return bound_address(self._listener)
 
-    def _open_dealer(self) -> zmq.asyncio.Socket:
+    def _open_line(self) -> zmq.asyncio.Socket:
         dealer = open_socket(self._context, zmq.DEALER, receive_hwm=_QUEUED, ipv6=True)
         self._prepare(dealer)
         port = self.address.rpartition(":")[2] if self.address.startswith("tcp:") else ""
@@ -195,23 +193,12 @@ class Mesh:
         return dealer
 
     def _discovered(self, addresses: frozenset[str]) -> None:
-        self._found.wanted = addresses
+        self._found = addresses
         self._connect()
 
     def _connect(self) -> None:
         """Connect to every address that is known, and to no other."""
-        wanted = self._found.wanted | {each.address for each in self._siblings.values() if each.address}
-        for address in wanted - self._found.connected:
-            try:
-                self._dealer.connect(address)
-            except zmq.ZMQError as error:
-                self.traffic.problem = f"cannot connect to {address!r}: {zmq.strerror(error.errno or 0)}"
-                log.warning("replicas: %s", self.traffic.problem)
-            else:
-                self._found.connected.add(address)
-        for address in self._found.connected - wanted:
-            self._dealer.disconnect(address)
-        self._found.connected &= wanted
+        self._lines.connect(self._found | {each.address for each in self._siblings.values() if each.address})
 
     def _receive(self, frames: list[bytes]) -> None:
         if len(frames) != 1:

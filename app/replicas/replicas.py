@@ -57,20 +57,6 @@ class Replicas:
         if self._loop is not None:
             await self._loop.stop()
 
-    @property
-    def channels(self) -> MutableMapping[str, Channel]:
-        """Name -> what is shared; complete before `start`."""
-        return self.knowledge.channels
-
-    def living(self) -> Sequence[str]:
-        """Return the ids of the others that are heard."""
-        return self._loop.core.live if self._loop is not None else ()
-
-    def post(self, name: str, to: str, payload: bytes) -> None:
-        """Send a letter to one of the others, for its receiver of that name; lost before `start`."""
-        if self._loop is not None:
-            self._loop.post(name, to, payload)
-
     def siblings(self) -> Sequence[Sibling]:
         """Return the others, as known."""
         return self._loop.core.siblings() if self._loop is not None else ()

@@ -22,7 +22,7 @@ from ...fleet.replicas.envelope import sender_of
 from ...fleet.replicas.replica import Outgoing
 from ..errors import ReplicaError
 from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
-from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer, reply_of
+from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer, call, reply_of
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +91,8 @@ class Valkey:
         """Carry messages until a connection breaks, or another server is the one to use."""
         place = await self._server.locate()
         async with self._server.connected(place) as reader, self._server.connected(place) as writer:
-            await reader.send_command("SSUBSCRIBE", self._all, self._own)
-            for _ in range(2):
-                _confirm(await reply_of(reader))
+            _confirm(await call(reader, "SSUBSCRIBE", self._all, self._own))
+            _confirm(await reply_of(reader))
             self._found(place)
             try:
                 await self._carry(reader, writer, place)
@@ -149,9 +148,10 @@ class Valkey:
                 channel, payload = self._queue.pop()
                 batch.append(("SPUBLISH", channel, payload))
                 n_bytes += len(payload)
-            await writer.send_packed_command(writer.pack_commands(batch))
+            async with asyncio.timeout(TIMEOUT_S):
+                await writer.send_packed_command(writer.pack_commands(batch))
             for _, _, payload in batch:
-                await writer.read_response(disable_decoding=True)
+                await reply_of(writer)
                 if payload:
                     self.traffic.count_sent(len(payload))
         self._has_more.clear()

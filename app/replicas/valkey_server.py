@@ -21,7 +21,11 @@ from ...configs.replicas import ValkeyConfig
 from ..errors import ReplicaError
 
 TIMEOUT_S = 2.0
-"""Longest wait for a connection, and for a reply. A server that is there replies in a millisecond."""
+"""Longest wait for a connection, and for a reply. A server that is there replies in a millisecond.
+
+The client's own `socket_timeout` is not used: it sends within `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
+comes when the send has just ended, and all waits of a process that was frozen end at once.
+"""
 
 MAX_PASSWORD_BYTES = 4096
 
@@ -145,7 +149,7 @@ class ValkeyServer:
             "port": place.port,
             "db": database,
             "protocol": 2,
-            "socket_timeout": TIMEOUT_S,
+            "socket_timeout": None,
             "socket_connect_timeout": TIMEOUT_S,
             "socket_keepalive": True,
             "retry": Retry(NoBackoff(), 0),
@@ -166,15 +170,21 @@ class ValkeyServer:
         else:
             connection = Connection(**options)
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(TIMEOUT_S):
+                await connection.connect()  # type: ignore[no-untyped-call]
             yield connection
         finally:
             await connection.disconnect(nowait=True)
 
 
-async def call(connection: Connection, *command: str) -> Sequence[object]:
-    """Send a command and return its reply, which is a list."""
-    await connection.send_command(*command)
+async def call(connection: Connection, *command: str | bytes) -> Sequence[object]:
+    """Send a command and return its reply if it is a list; any other is empty.
+
+    Raises:
+        RedisError, TimeoutError: it is an error, or none comes in time.
+    """
+    async with asyncio.timeout(TIMEOUT_S):
+        await connection.send_command(*command)
     return await reply_of(connection)
 
 
@@ -182,9 +192,10 @@ async def reply_of(connection: Connection) -> Sequence[object]:
     """Return the next reply if it is a list; any other is empty.
 
     Raises:
-        RedisError: it is an error, or none comes in time.
+        RedisError, TimeoutError: it is an error, or none comes in time.
     """
-    reply = cast("object", await connection.read_response(disable_decoding=True))
+    async with asyncio.timeout(TIMEOUT_S):
+        reply = cast("object", await connection.read_response(disable_decoding=True))
     return cast("Sequence[object]", reply) if isinstance(reply, list) else ()
 
 

@@ -284,12 +284,10 @@ class Replica:
         self._drop_silent(now_ns)
         has_siblings = any(not each.is_silent for each in self._siblings.values())
         for name, channel in self._channels.items():
-            payloads = channel.drain()
-            if not has_siblings:  # those that come ask for the whole
-                continue
-            for payload in payloads:
+            for payload in channel.drain():
                 self._seqs[name] += 1
-                yield self._message(Kind.DELTA, payload, channel=name, seq=self._seqs[name])
+                if has_siblings:  # one that comes, or that hears this replica unheard, asks for the whole
+                    yield self._message(Kind.DELTA, payload, channel=name, seq=self._seqs[name])
         if self._beat_ns is None or now_ns - self._beat_ns >= HEARTBEAT_NS:
             self._beat_ns = now_ns
             yield self._message(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import zmq
 
 from kvatlas.app.errors import ReplicaError
 from kvatlas.app.replicas.discovery import listed, resolved
@@ -17,6 +22,7 @@ from kvatlas.app.replicas.mesh_keys import MeshKeys, load_mesh_keys, mesh_keys
 from kvatlas.app.replicas.slices import followed
 from kvatlas.app.replicas.transport import MAX_QUEUED
 from kvatlas.fleet.replicas.replica import Outgoing
+from support import held_replica
 from support.api_server import ApiServerDouble
 from support.waiting import until
 
@@ -127,13 +133,15 @@ async def test_listener_without_the_secret_gets_nothing(caplog: pytest.LogCaptur
 
 
 async def test_frozen_sibling_costs_the_others_nothing_and_its_queue_is_bounded() -> None:
+    context = zmq.Context()
     async with node("a") as a, node("b", a) as b:
-        frozen = Node("frozen", listed([a.mesh.address]), None, answers=True, listen="tcp://127.0.0.1:0")
-        running = asyncio.create_task(frozen.mesh.run())
+        frozen = context.socket(zmq.DEALER)  # nobody reads it
+        frozen.setsockopt(zmq.ROUTING_ID, b"@frozen")
+        frozen.setsockopt(zmq.PROBE_ROUTER, 1)
+        frozen.setsockopt(zmq.RCVHWM, 64)
+        frozen.connect(a.mesh.address)
         await meet(a, b)
         await until(lambda: a.mesh.traffic.connections >= 2, what="the third")
-        running.cancel()  # its sockets stay open, and nobody reads them
-        await asyncio.gather(running, return_exceptions=True)
         payload = b"x" * 65536
         for number in range(3 * MAX_QUEUED):
             a.mesh.send(Outgoing("frozen", payload))
@@ -143,7 +151,7 @@ async def test_frozen_sibling_costs_the_others_nothing_and_its_queue_is_bounded(
         await b.until_received((3 * MAX_QUEUED - 64).to_bytes(4, "big"))
         assert a.mesh.traffic.dropped["queue_full"] > MAX_QUEUED
         assert len(b.received) == 3 * MAX_QUEUED // 64
-        await frozen.mesh.close()
+        context.destroy(linger=0)
 
 
 async def test_sibling_that_is_gone_is_forgotten() -> None:
@@ -221,14 +229,25 @@ class Cable:
     def __init__(self, address: str) -> None:
         self._port = int(address.rpartition(":")[2])
         self.is_cut = False
+        self._here: list[asyncio.StreamWriter] = []
+        self.n_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._here.append(writer)
         there = await asyncio.open_connection("127.0.0.1", self._port)
         for source, target in ((reader, there[1]), (there[0], writer)):
             task = asyncio.create_task(self._copy(source, target))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def reset(self) -> None:
+        """End the connections as a host does that knows nothing of them."""
+        for each in self._here:
+            each.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            each.transport.abort()
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -240,6 +259,7 @@ class Cable:
             while data := await source.read(65536):
                 if not self.is_cut:
                     target.write(data)
+                    self.n_bytes += len(data)
         except OSError:
             pass
         finally:
@@ -269,4 +289,29 @@ async def test_partition_is_noticed_and_healed_without_help() -> None:
 
             await until(is_heard, what="the connection again")
         server.close()
+        await cable.close()
+
+
+@pytest.mark.slow
+async def test_replica_that_stood_still_survives_that_a_sibling_went_meanwhile() -> None:
+    async with node("a", answers=False) as a:
+        cable = Cable(a.mesh.address)
+        server = await asyncio.start_server(cable.pass_on, "127.0.0.1", 0)
+        address = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        held = await asyncio.create_subprocess_exec(
+            sys.executable, held_replica.__file__, address, stdin=PIPE, stdout=PIPE
+        )
+        assert held.stdin is not None
+        assert held.stdout is not None
+        await until(lambda: a.mesh.traffic.connections == 1, what="the connection")
+        a.mesh.send(Outgoing("held", b"hello"))
+        assert await held.stdout.readline() == b"holds\n"
+        for _ in range(1000):  # its queue is full before the connection ends
+            a.mesh.send(Outgoing("held", b"x" * 1000))
+            await asyncio.sleep(0)
+        await until(lambda: cable.n_bytes > 1_000_000, what="bytes under way")
+        cable.reset()
+        server.close()
+        held.stdin.write(b"\n")
+        assert await held.wait() == 0
         await cable.close()

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from kvatlas.app.replicas.valkey import Valkey
+from kvatlas.app.replicas.valkey_server import TIMEOUT_S
 from kvatlas.configs.replicas import ValkeyConfig
 from kvatlas.fleet.replicas.replica import Outgoing
 from support.valkey_process import Server, cluster, free_port, one, sentinel_set
@@ -130,6 +131,19 @@ async def test_frozen_server_is_noticed_and_what_waits_is_bounded(tmp_path: Path
         assert a.transport.traffic.dropped["queue_full"] > 0
         server.thaw()
         await until_heard(a, b, b"again")
+
+
+async def test_process_that_was_frozen_hears_and_is_heard_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one(tmp_path) as server, nodes("a", "b", address=server.address) as (a, b):
+        await connected(a, b)
+        loop = asyncio.get_running_loop()
+        clock = loop.time
+        # all that the process waits for is overdue at once, as after SIGCONT
+        monkeypatch.setattr(loop, "time", lambda: clock() + 10 * TIMEOUT_S)
+        await until_heard(a, b, b"from a")
+        await until_heard(b, a, b"from b")
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.slow
 RATE = float(os.environ.get("KVATLAS_REPLICA_RATE", "40"))
 NAMES = ("one", "two", "three")
 N_SERVERS, N_CHATS, SHARED_TOKENS, TAIL_TOKENS = 4, 40, 256, 16
+N_HELD, HELD_TOKENS = 12, 1500
 PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "6"))
 Hurt = Callable[["Pool"], Awaitable[None]]
 
@@ -140,16 +141,38 @@ class Pool:
             )
 
     async def until_whole(self, n_live: int) -> None:
-        """Wait until each replica that runs hears `n_live` others and nothing is in flight for any."""
+        """Wait until each replica that runs hears `n_live` others and all count the same requests in flight: all, then none."""
+        asking = [asyncio.create_task(self._ask_on()) for _ in range(N_HELD)]
+        try:
+            await self._until_counted(n_live, N_HELD)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        await self._until_counted(n_live, 0)
+
+    async def _ask_on(self) -> None:
+        """Have one long request in flight after the other."""
+        assert self.client is not None
+        body = {"model": MODEL_NAME, "prompt": [1, 2, 3], "max_tokens": HELD_TOKENS}
+        while True:
+            async with self.client.post("/v1/completions", json=body) as answer:
+                assert answer.status == 200
+                await answer.read()
+
+    async def _until_counted(self, n_live: int, n_requests: int) -> None:
         for name, served in self.replicas.items():
             if name not in self.gone:
-                await until(partial(_is_whole, served, n_live), what=f"{name} with {n_live} live siblings")
+                what = f"{name} with {n_live} live siblings and {n_requests} requests in flight"
+                await until(partial(_counts, served, n_live, n_requests), what=what)
 
 
-async def _is_whole(served: Served, n_live: int) -> bool:
+async def _counts(served: Served, n_live: int, n_requests: int) -> bool:
+    """Return whether a replica hears so many others, and counts so many requests of its own and of theirs."""
     metrics = (await served.metrics()).splitlines()
-    lines = (f'kvatlas_replica_siblings{{state="live"}} {n_live}.0', "kvatlas_replica_in_flight_requests 0.0")
-    return all(line in metrics for line in lines)
+    names = ("kvatlas_in_flight_requests{", "kvatlas_replica_in_flight_requests ")
+    in_flight = sum(float(line.rpartition(" ")[2]) for line in metrics if line.startswith(names))
+    return f'kvatlas_replica_siblings{{state="live"}} {n_live}.0' in metrics and in_flight == n_requests
 
 
 @asynccontextmanager

@@ -163,6 +163,22 @@ def test_sibling_that_is_silent_is_dropped_and_comes_back_whole() -> None:
     assert other.seen == {"x": 1}
 
 
+def test_change_reaches_a_sibling_that_its_owner_did_not_hear_meanwhile() -> None:
+    one, other = acquainted()
+    one.channel.put("x", 1)
+    other.hears(one.replica.tick(5 * MS), 5 * MS)
+    for ms in range(200, 1400, 200):  # what the other sends is lost
+        other.hears(one.replica.tick(ms * MS), ms * MS)
+        other.replica.tick(ms * MS)
+    assert [each.state for each in one.replica.siblings()] == [SiblingState.SILENT]
+
+    one.channel.put("x", None)
+    asked = other.hears(one.replica.tick(1500 * MS), 1500 * MS)
+    other.hears(one.hears(asked, 1500 * MS), 1500 * MS)
+
+    assert other.seen == {"x": None}
+
+
 def test_replica_that_stood_still_drops_nobody_for_it() -> None:
     one, other = acquainted()
     one.channel.put("x", 1)
