@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +37,7 @@ RATE = float(os.environ.get("KVATLAS_REPLICA_RATE", "40"))
 NAMES = ("one", "two", "three")
 N_SERVERS, N_CHATS, SHARED_TOKENS, TAIL_TOKENS = 4, 40, 256, 16
 N_HELD, HELD_TOKENS = 12, 1500
-PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "6"))
+PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "4"))
 Hurt = Callable[["Pool"], Awaitable[None]]
 
 
@@ -229,10 +229,16 @@ async def sections_of(
             yield on_cluster([each.address for each in servers], *NAMES), servers
 
 
-all_transports = pytest.mark.parametrize("transport", ["mesh", "server", "cluster"])
+def transports(*here: str, among: Sequence[str] = ("mesh", "server", "cluster")) -> pytest.MarkDecorator:
+    """Run a test with these transports, and with all others if a rate is given."""
+    long = pytest.mark.skipif(
+        "KVATLAS_REPLICA_RATE" not in os.environ, reason="takes half a minute: make replica-check"
+    )
+    cases = [each if each in here else pytest.param(each, marks=long) for each in among]
+    return pytest.mark.parametrize("transport", cases)
 
 
-@all_transports
+@transports("mesh")
 async def test_killed_replica_fails_no_request_and_leaves_no_booking(transport: str, tmp_path: Path) -> None:
     async with (
         sections_of(transport, tmp_path) as (sections, _),
@@ -252,7 +258,7 @@ async def test_killed_replica_fails_no_request_and_leaves_no_booking(transport: 
         await at.until_whole(1)
 
 
-@all_transports
+@transports("server")
 async def test_frozen_replica_fails_no_request_and_comes_back_whole(transport: str, tmp_path: Path) -> None:
     async with sections_of(transport, tmp_path) as (sections, _), pool(tmp_path, sections) as at:
         await at.traffic(PHASE_S)
@@ -272,7 +278,7 @@ async def test_frozen_replica_fails_no_request_and_comes_back_whole(transport: s
         await at.until_whole(2)
 
 
-@all_transports
+@transports()
 async def test_rolling_update_of_all_fails_no_request(transport: str, tmp_path: Path) -> None:
     async with sections_of(transport, tmp_path) as (sections, _), pool(tmp_path, sections) as at:
         await at.traffic(PHASE_S)
@@ -303,7 +309,7 @@ async def test_rolling_update_of_all_fails_no_request(transport: str, tmp_path: 
         await at.until_whole(2)
 
 
-@pytest.mark.parametrize("transport", ["server", "cluster"])
+@transports(among=("server", "cluster"))
 async def test_server_that_is_gone_and_comes_back_empty_fails_no_request(
     transport: str, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..check import Finding, State
@@ -31,31 +32,31 @@ class Trait(NamedTuple):
 TRAITS = (
     Trait(
         "tokens per block",
-        lambda traits: traits.block_size,
+        attrgetter("block_size"),
         State.WARN,  # some connectors convert, for some attention backends
         "one --block-size (SGLang: --page-size) for prefill and decode servers of a model",
     ),
     Trait(
         "type of KV values",
-        lambda traits: traits.cache_dtype,
+        attrgetter("cache_dtype"),
         State.FAIL,
         "one --kv-cache-dtype for prefill and decode servers of a model",
     ),
     Trait(
         "compatibility hash of NIXL",
-        lambda traits: traits.nixl_hash,
+        attrgetter("nixl_hash"),
         State.FAIL,
         "one version of vLLM, one model with one dtype, and one attention backend; then a restart",
     ),
     Trait(
         "transfer backend",
-        lambda traits: traits.backend,
+        attrgetter("backend"),
         State.FAIL,
         "one --disaggregation-transfer-backend for prefill and decode servers",
     ),
     Trait(
         "algorithm of block hashes",
-        lambda traits: traits.hash_algorithm,
+        attrgetter("hash_algorithm"),
         State.WARN,  # only connectors that find blocks by hash need it
         "one --prefix-caching-hash-algo for all servers that share a store",
     ),

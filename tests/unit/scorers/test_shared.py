@@ -113,9 +113,13 @@ def test_pace_is_learned_from_each_observation_of_siblings_once() -> None:
     assert paces[0] == pytest.approx(paces[1])
 
 
+def ignore(*_: object) -> None:
+    pass
+
+
 def test_sums_are_collected_only_when_somebody_shares() -> None:
-    sums = SharedSums(lambda *_: None, lambda *_: None, lambda: ())
-    uses = SharedUses(lambda *_: None, dict)
+    sums = SharedSums(ignore, ignore, lambda: ())
+    uses = SharedUses(ignore, dict)
     sums.note("k")
     uses.note("k", "v")
     assert (sums.changed, uses.changed) == ({}, {})
