@@ -42,9 +42,12 @@ def open_socket(
     # A restarted engine opens its event sockets shortly before it serves, and only the connection tells of its empty cache.
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
-    # a peer that vanished without closing (lost node) shows as a disconnect after this
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+    # A peer that vanished without closing (lost node) shows as a disconnect after 15 s. ZMQ's own heartbeats would show it too, but
+    # libzmq 4.3.5 ends the process when one is due on a connection that its peer has reset while the socket's queue was full.
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 5)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 5)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 2)
     socket.setsockopt(zmq.IPV6, int(ipv6))
     return socket
 

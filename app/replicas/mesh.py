@@ -150,9 +150,7 @@ class Mesh:
 
     def _prepare(self, socket: zmq.asyncio.Socket) -> None:
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        # A host that is gone is noticed by TCP: see `Lines` for why not by ZMQ.
-        socket.setsockopt(zmq.HEARTBEAT_IVL, 0)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        # a host that is gone is noticed sooner than that of an engine
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,8 +18,8 @@ from kvatlas.app.replicas.mesh_keys import MeshKeys, load_mesh_keys, mesh_keys
 from kvatlas.app.replicas.slices import followed
 from kvatlas.app.replicas.transport import MAX_QUEUED
 from kvatlas.fleet.replicas.replica import Outgoing
-from support import held_replica
 from support.api_server import ApiServerDouble
+from support.cable import Cable
 from support.waiting import until
 
 KEYS = mesh_keys(b"s" * 32)
@@ -223,49 +219,6 @@ async def test_replicas_find_each_other_by_endpoint_slices() -> None:
         await server.stop()
 
 
-class Cable:
-    """A TCP connection between two nodes, which can be cut without that either end is told."""
-
-    def __init__(self, address: str) -> None:
-        self._port = int(address.rpartition(":")[2])
-        self.is_cut = False
-        self._here: list[asyncio.StreamWriter] = []
-        self.n_bytes = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._here.append(writer)
-        there = await asyncio.open_connection("127.0.0.1", self._port)
-        for source, target in ((reader, there[1]), (there[0], writer)):
-            task = asyncio.create_task(self._copy(source, target))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def reset(self) -> None:
-        """End the connections as a host does that knows nothing of them."""
-        for each in self._here:
-            each.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )
-            each.transport.abort()
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65536):
-                if not self.is_cut:
-                    target.write(data)
-                    self.n_bytes += len(data)
-        except OSError:
-            pass
-        finally:
-            target.close()
-
-
 @pytest.mark.slow
 async def test_partition_is_noticed_and_healed_without_help() -> None:
     async with node("a", answers=False) as a:
@@ -289,29 +242,4 @@ async def test_partition_is_noticed_and_healed_without_help() -> None:
 
             await until(is_heard, what="the connection again")
         server.close()
-        await cable.close()
-
-
-@pytest.mark.slow
-async def test_replica_that_stood_still_survives_that_a_sibling_went_meanwhile() -> None:
-    async with node("a", answers=False) as a:
-        cable = Cable(a.mesh.address)
-        server = await asyncio.start_server(cable.pass_on, "127.0.0.1", 0)
-        address = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        held = await asyncio.create_subprocess_exec(
-            sys.executable, held_replica.__file__, address, stdin=PIPE, stdout=PIPE
-        )
-        assert held.stdin is not None
-        assert held.stdout is not None
-        await until(lambda: a.mesh.traffic.connections == 1, what="the connection")
-        a.mesh.send(Outgoing("held", b"hello"))
-        assert await held.stdout.readline() == b"holds\n"
-        for _ in range(1000):  # its queue is full before the connection ends
-            a.mesh.send(Outgoing("held", b"x" * 1000))
-            await asyncio.sleep(0)
-        await until(lambda: cable.n_bytes > 1_000_000, what="bytes under way")
-        cable.reset()
-        server.close()
-        held.stdin.write(b"\n")
-        assert await held.wait() == 0
         await cable.close()
