@@ -23,6 +23,8 @@ from .lines import (
     N_TARGETS,
     PACE_TARGETS,
     READY_AT,
+    RECEIVED_AT,
+    RECEIVING_AT,
     SENT_AT,
     SINCE,
     TIMES,
@@ -87,7 +89,8 @@ class Accounts:
     such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
-    there are expected to be computed, and those for other endpoints to be sent. Requests whose prompt another endpoint
+    there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
+    when. Requests whose prompt another endpoint
     computes have booked tokens and tokens that need blocks, and no part in the others.
     """
 
@@ -107,7 +110,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (14, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (16, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -159,11 +162,29 @@ class Accounts:
         self._table[TOKENS_HELD, request.row] += request.n_new
         self._note(request.row)
 
-    def sent(self, request: OpenRequest, *, transfer_ms: float) -> None:
-        """Note that the blocks of a prompt are sent once it is computed, one transfer after the other."""
-        line = self._table[SENT_AT]
-        line[request.row] = max(request.ready_at, float(line[request.row])) + transfer_ms / 1000.0
+    def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> None:
+        """Note that the blocks of a prompt are sent once it is computed.
+
+        A sender sends one prompt after the other, as it computes them. A receiver has several senders: what one of them sends
+        before the others begin waits for none.
+
+        Args:
+            request: that was opened at the sender.
+            receiver: row of the endpoint that receives.
+            transfer_ms: time of the transfer.
+        """
+        sent, column = self._table[SENT_AT], self._table[:, receiver]
+        start, seconds = max(request.ready_at, float(sent[request.row])), transfer_ms / 1000.0
+        done = start + seconds
+        if start > column[RECEIVED_AT]:
+            column[RECEIVING_AT], column[RECEIVED_AT] = start, done
+        elif done > column[RECEIVING_AT]:  # at the same time as others, which share the network with it
+            column[RECEIVING_AT] = min(start, float(column[RECEIVING_AT]))
+            column[RECEIVED_AT] += seconds
+            done = float(column[RECEIVED_AT])
+        sent[request.row] = done
         self._note(request.row)
+        self._note(receiver)
 
     def computed(self, request: OpenRequest, *, by: float) -> None:
         """Note that a prompt was computed by that time; what is behind it is ready sooner by as much as it was."""

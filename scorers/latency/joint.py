@@ -126,7 +126,7 @@ class JointModel:
             self.alone.note_work(opened.work)
             accounts = self.alone.accounts
             accounts.open(opened, busy_ms=opened.busy_ms, now=request.now)
-            accounts.sent(opened, transfer_ms=opened.sending_ms)
+            accounts.sent(opened, accounts.row(decision.picked[0]), transfer_ms=opened.sending_ms)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""

@@ -15,12 +15,14 @@
     N_TARGETS,
     READY_AT,
     SENT_AT,
-) = range(14)
+    RECEIVING_AT,
+    RECEIVED_AT,
+) = range(16)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 14
+N_LINES = 16
 
-TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT)
+TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""
 
 BUSY_S = 10.0

@@ -23,8 +23,9 @@ SPREAD = 1.0
 DRIFT = 3e-4
 """Growth of the variance of that logarithm per observation, so that a link which changes is followed."""
 
-COMMON_SPREAD = 0.25
-"""Standard deviation of an error that all times have in common, relative to the whole: it is not the links'."""
+COMMON_SPREAD = 0.15
+"""Standard deviation of an error that all times have in common, relative to the whole: it is not the links'. The costs of
+prompts are measured or learned, and known much better than the network is before its first transfers."""
 
 MOST_SURPRISE = 3.0
 """Standard deviations of an error from which a link learns; a stall is not a speed."""

@@ -14,7 +14,7 @@ from ..core.model import RequestView
 from .cost_model import Expected
 from .features import MEMORY, PREFILL, QUEUE, Typical
 from .groups import FitReport
-from .lines import BUSY_AT, N_AHEAD, READY_AT, SENT_AT, WORK
+from .lines import BUSY_AT, N_AHEAD, READY_AT, RECEIVED_AT, RECEIVING_AT, SENT_AT, WORK
 from .links import Link, Links
 from .params import LatencyCostParams
 from .ttft import TtftCosts, total
@@ -101,7 +101,7 @@ class PairCosts:
 
     `time = prompt on the one + transfer + wait + step on the other`, one regression on observed times. The receiver is not
     ready before the tokens ahead of it there are computed and its blocks are free, and the sender not before its earlier
-    transfers are done; all of this goes on while the prompt is computed.
+    transfers are done, nor those that the receiver gets from others at that time; all of this goes on while the prompt is computed.
 
     Args:
         params: initial costs, and how they are learned.
@@ -154,9 +154,14 @@ class PairCosts:
         speeds = self.links.between(computing.labelled(label), receiving.candidates.labelled(label))
         transfer_ms = self._transfer.latency_ms + speeds * tokens
         terms_ms = receiving.terms_ms
-        sent_ms = np.maximum(0.0, accounts[SENT_AT] - request.now) * 1000.0
-        ready_ms = np.maximum(terms_ms[QUEUE] + terms_ms[MEMORY], sent_ms[:, np.newaxis])
-        wait_ms = np.maximum(0.0, ready_ms - prefill_ms[:, np.newaxis])
+        sent_ms = (accounts[SENT_AT] - request.now) * 1000.0
+        receiving_ms, received_ms = (
+            receiving.accounts[RECEIVING_AT : RECEIVED_AT + 1] - request.now
+        ) * 1000.0
+        start_ms = np.maximum(prefill_ms, sent_ms)[:, np.newaxis]
+        network_ms = np.where(start_ms >= receiving_ms, np.maximum(start_ms, received_ms), start_ms)
+        ready_ms = np.maximum(terms_ms[QUEUE] + terms_ms[MEMORY], network_ms)
+        wait_ms = ready_ms - prefill_ms[:, np.newaxis]
         first = prefill_ms[:, np.newaxis] + tail[STEP][:, np.newaxis] * tpot_ms
         ttft_ms = first + tail[TRANSFER][:, np.newaxis] * transfer_ms + tail[WAIT][:, np.newaxis] * wait_ms
         if transfer_ms.shape != ttft_ms.shape:  # one speed for all

@@ -156,38 +156,44 @@ def placement_costs(
     memory = params.residency_ms * unknown_as_zero(decode.kv_utilization)
     work_ms = _work_ms(alone.features, alone.costs)
     # a prompt delays those that come while it is ahead, and each response that is generated in the same steps
-    price = _price(params, alone.terms_ms, work_ms, model.answered_per_ms.at(request.now))
-    others_alone = work_ms * (price + params.decode_weight * alone.features[BATCH])
+    typical, per_ms = model.alone.work_tokens, model.answered_per_ms.at(request.now)
+    others_alone = _waits_ms(params, alone.terms_ms, work_ms, per_ms, typical * alone.costs[PREFILL])
+    others_alone += work_ms * (params.decode_weight * alone.features[BATCH])
     shared = decoding + memory
     of_alone = alone.ttft_ms + shared + others_alone
     if pairs is None:
         return PlacementCosts(weighed, of_alone, None, decoding, memory, others_alone, others_alone[:0])
     work_ms = _work_ms(pairs.features, pairs.costs)
     terms_ms = pairs.costs * pairs.features
-    others_pairs = work_ms * _price(params, terms_ms, work_ms, model.computed_per_ms.at(request.now))
+    per_ms = model.computed_per_ms.at(request.now)
+    others_pairs = _waits_ms(params, terms_ms, work_ms, per_ms, typical * pairs.costs[PREFILL])
     of_pairs = pairs.ttft_ms + shared + others_pairs[:, np.newaxis]
     _exclude_same(of_pairs, prefill, decode)
     return PlacementCosts(weighed, of_alone, of_pairs, decoding, memory, others_alone, others_pairs)
 
 
-def _price(params: FleetCostParams, terms_ms: FloatArray, work_ms: FloatArray, per_ms: float) -> FloatArray:
-    """Return the price of a millisecond of work on each endpoint, in milliseconds of waiting of others.
+def _waits_ms(
+    params: FleetCostParams, terms_ms: FloatArray, work_ms: FloatArray, per_ms: float, typical_ms: FloatArray
+) -> FloatArray:
+    """Return how much longer others wait for work on each endpoint, in milliseconds.
 
-    It is the number of requests that come while the work is ahead of them: during the mean wait of the pool, and half of the
-    work itself. With a short work that is the number of those that wait (Little's law), as for `FleetCostScorer`.
+    Those wait that come while the work is ahead of them: during the mean wait of the pool for all of it, and during the work
+    itself for its rest. With a short work their number is that of those that wait (Little's law), as for `FleetCostScorer`.
+    If there is another endpoint, nobody waits longer than there: the mean wait, and one typical prompt.
 
     Args:
-        params: factor and limit.
+        params: factor, and limit of the price of a millisecond of work.
         terms_ms: terms of the times, shape (features, n).
         work_ms: milliseconds of the work, shape (n).
         per_ms: requests that come to all of these endpoints together per millisecond.
+        typical_ms: milliseconds of the typical work of a request, shape (n) or (1).
     """
     n = len(work_ms)
     mean_ms = float(np.add.reduce(terms_ms[QUEUE]) + np.add.reduce(terms_ms[MEMORY])) / n
-    price: FloatArray = np.minimum(
-        params.price_factor * per_ms / n * (mean_ms + work_ms / 2.0), params.max_price
-    )
-    return price
+    longest_ms = np.minimum(work_ms, mean_ms + typical_ms) if n > 1 else work_ms
+    waits_ms = longest_ms * (params.price_factor * per_ms / n * (mean_ms + work_ms - longest_ms / 2.0))
+    found: FloatArray = np.minimum(waits_ms, params.max_price * work_ms)
+    return found
 
 
 def _work_ms(features: FloatArray, costs: FloatArray) -> FloatArray:

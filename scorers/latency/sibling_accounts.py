@@ -22,6 +22,8 @@ from .lines import (
     PACE_STEP,
     PACE_TARGETS,
     READY_AT,
+    RECEIVED_AT,
+    RECEIVING_AT,
     SENT_AT,
     SINCE,
     TIMES,
@@ -140,7 +142,7 @@ def _add(table: FloatArray, other: FloatArray) -> None:
     """Add accounts to others, in place. Of two times at which something begins or ends the later one counts."""
     for line in SUMS:
         table[line] += other[line]
-    for line in (SINCE, READY_AT, SENT_AT):
+    for line in (SINCE, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT):
         np.maximum(table[line], other[line], out=table[line])
     at = np.maximum(table[BUSY_AT], other[BUSY_AT])
     table[BUSY_MS] *= np.exp((table[BUSY_AT] - at) / BUSY_S)

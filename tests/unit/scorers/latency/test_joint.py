@@ -88,6 +88,52 @@ def test_transfers_of_a_prefill_server_wait_for_each_other() -> None:
     assert terms["wait"] == pytest.approx(2000 - attention - terms["overhead"], abs=1)
 
 
+def terms_of(made: Scheduler, fleet: list[Candidate], n_tokens: int) -> dict[str, float]:
+    return ms_of(made, fleet, n_tokens, now=0.0)
+
+
+def test_transfers_to_a_decode_server_share_its_network() -> None:
+    made = scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 2.097152 / 3, "latencyMs": 0.0})
+    d, e = (one(name, "decode", in_flight=BUSY) for name in "de")
+    p, q = (one(name, "prefill") for name in "pq")
+    send(made, [d, p], n_tokens=1000)
+
+    shared, free = terms_of(made, [d, q], 1000), terms_of(made, [e, q], 1000)
+
+    # both prompts are computed at the same time, and each token takes 3 ms to transfer
+    assert shared["transfer"] == pytest.approx(3000)
+    assert shared["queue"] == 0.0
+    assert shared["wait"] == pytest.approx(3000, rel=0.02)
+    assert free["wait"] == pytest.approx(0.0, abs=1)
+
+
+def test_transfer_that_begins_before_those_of_other_prefill_servers_waits_for_none() -> None:
+    made = scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 2.097152 / 3, "latencyMs": 0.0})
+    d, p, q = one("d", "decode", in_flight=BUSY), one("p", "prefill"), one("q", "prefill")
+    send(made, [d, p], n_tokens=4000)
+
+    assert terms_of(made, [d, q], 500)["wait"] == pytest.approx(0.0, abs=1)
+    assert terms_of(made, [d, p], 500)["wait"] > 10_000, "the same server sends them one after the other"
+    send(made, [d, q], n_tokens=500)
+    assert terms_of(made, [d, q], 100)["wait"] == pytest.approx(1500 - 100, rel=0.1)
+
+
+def test_nobody_waits_to_the_end_of_a_long_prompt_if_there_is_another_server() -> None:
+    made = scheduler(**COSTS | {"priceFactor": 1.0, "decodeWeight": 0.0}, fit=False)
+    fleet = [one("d", "decode"), one("e", "decode")]
+    for number in range(1000):
+        answer(made, send(made, fleet, n_tokens=500, now=float(number)), ms=510.0)
+
+    def others(n_tokens: int, *servers: Candidate) -> float:
+        return ms_of(made, list(servers), n_tokens, now=1000.0)["others"]
+
+    # one request per second: a short prompt has the same price per request, wherever they go
+    assert others(250, *fleet) == pytest.approx(others(250, fleet[0]) / 2, rel=0.01)
+    # a long one delays everybody behind it for half of it in the mean, or with another server for one prompt there
+    assert others(10_000, fleet[0]) > 10_000 * 5.0
+    assert others(10_000, *fleet) < others(10_000, fleet[0]) / 2 / 5
+
+
 def world(
     zones: dict[str, float], *, n: int = 400, prefill_ms: float = 1.0, transfer_ms: float = 0.3, **more: Any
 ) -> tuple[Scheduler, list[Candidate]]:

@@ -49,6 +49,20 @@ def test_each_link_finds_its_speed() -> None:
     assert far.error < near.error < 0.2
 
 
+def test_only_link_is_found_slow_if_all_prompts_are_as_long() -> None:
+    links, rest_ms, tokens = Links(PRIOR_MS), 2000.0, 25_000
+    for _ in range(20):
+        transfer_ms = tokens * links.ms_per_token(NEAR)
+        links.learn(
+            NEAR,
+            transfer_ms=transfer_ms,
+            observed_ms=rest_ms + 4 * tokens * PRIOR_MS,
+            expected_ms=rest_ms + transfer_ms,
+        )
+
+    assert links.ms_per_token(NEAR) > 3 * PRIOR_MS
+
+
 def test_short_transfers_say_little() -> None:
     links = Links(PRIOR_MS)
     for _ in range(100):
