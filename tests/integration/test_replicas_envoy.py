@@ -37,7 +37,7 @@ RATE = float(os.environ.get("KVATLAS_REPLICA_RATE", "40"))
 NAMES = ("one", "two", "three")
 N_SERVERS, N_CHATS, SHARED_TOKENS, TAIL_TOKENS = 4, 40, 256, 16
 N_HELD, HELD_TOKENS = 12, 1500
-PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "4"))
+PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "2.5"))
 Hurt = Callable[["Pool"], Awaitable[None]]
 
 
