@@ -11,7 +11,7 @@ from ...fleet.replicas.replica import HEARTBEAT_NS, Outgoing, Replica
 from .transport import OnMessage, Transport
 
 FLUSH_S = 0.005
-"""Longest wait of a change for others, which are sent with it."""
+"""Least time between two messages with changes: the first change is sent at once, those that follow go together."""
 
 
 class ReplicaLoop:
@@ -42,6 +42,7 @@ class ReplicaLoop:
         self.core, self._clock = core, clock
         self.transport = open_transport(self._receive)
         self._flush: asyncio.TimerHandle | None = None
+        self._flushed_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         core.on_change = self._wake
 
@@ -68,10 +69,10 @@ class ReplicaLoop:
     def _wake(self) -> None:
         """Send what changed soon, together with what changes until then."""
         if self._flush is None and self._tasks:
-            self._flush = asyncio.get_running_loop().call_later(FLUSH_S, self._flush_now)
+            self._flush = asyncio.get_running_loop().call_at(self._flushed_at + FLUSH_S, self._flush_now)
 
     def _flush_now(self) -> None:
-        self._flush = None
+        self._flush, self._flushed_at = None, asyncio.get_running_loop().time()
         self._tick()
 
     async def _beat(self) -> None:

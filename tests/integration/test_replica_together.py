@@ -85,8 +85,14 @@ async def test_new_replica_knows_what_the_engine_has_forgotten_and_one_change_ho
             assert (shown["name"], other["name"], other["state"]) == ("one", "two", "live")
             assert other["configuration"] == shown["configuration"]
         await first.until_logged("gave a snapshot to replica two")
-        refused = await first.put("/v1/weights", {"queue": 6})
-        assert [each["name"] for each in refused["replicas"]] == ["one"]
+
+        async def is_alone() -> bool:
+            (gone,) = (await first.get("/v1/replicas"))["replicas"]
+            return bool(gone["state"] == "silent")
+
+        await until(is_alone, what="the leave of the other replica")
+        changed = await first.put("/v1/weights", {"queue": 6})
+        assert [each["name"] for each in changed["replicas"]] == ["one"]
 
 
 async def test_replica_that_hears_nobody_starts_soon_and_the_doctor_says_so(tmp_path: Path) -> None:
