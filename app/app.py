@@ -114,7 +114,7 @@ class App:
         """Ports of the listeners by configuration key; a listener that is off is absent."""
         self._notice_s = config.server.drain_notice
         self._drain_s = config.server.drain_timeout
-        self._replicas = _replicas(config, worker=workers.worker if workers is not None else 0)
+        self._replicas = Replicas(config) if config.replicas.transport != "none" else None
         loads = workers.loads if workers is not None else None
         self._configured = ConfiguredFleet(
             config,
@@ -360,11 +360,6 @@ def _collect_rarely() -> None:
 
 def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
     return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
-
-
-def _replicas(config: KVAtlasConfig, *, worker: int) -> Replicas | None:
-    """Return the other replicas, None if no transport is configured."""
-    return Replicas(config, worker=worker) if config.replicas.transport != "none" else None
 
 
 def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:

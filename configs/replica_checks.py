@@ -27,9 +27,14 @@ def replica_problems(config: KVAtlasConfig) -> Iterator[Problem]:
     if replicas.silent_after < MIN_SILENT_AFTER_S:
         message = f"found {replicas.silent_after}, expected at least {MIN_SILENT_AFTER_S * 1000:g}ms"
         yield Problem(f"{message}, since heartbeats are 200ms apart", ("replicas", "silentAfter"))
+    if replicas.transport != "none" and config.server.workers > 1:
+        message = (
+            f"found {config.server.workers} together with replicas, expected 1; run more replicas instead"
+        )
+        yield Problem(message, ("server", "workers"))
     match replicas.transport:
         case "mesh":
-            yield from _mesh_problems(replicas.mesh, config.server.workers)
+            yield from _mesh_problems(replicas.mesh)
         case "valkey":
             yield from _valkey_problems(replicas.valkey)
         case "none":
@@ -40,7 +45,7 @@ def replica_problems(config: KVAtlasConfig) -> Iterator[Problem]:
                 )
 
 
-def _mesh_problems(mesh: MeshConfig, n_workers: int) -> Iterator[Problem]:
+def _mesh_problems(mesh: MeshConfig) -> Iterator[Problem]:
     path: KeyPath = ("replicas", "mesh")
     discover = mesh.discover
     yield from malformed((*path, "listen"), mesh.listen, check_bind_address)
@@ -48,10 +53,6 @@ def _mesh_problems(mesh: MeshConfig, n_workers: int) -> Iterator[Problem]:
     if not mesh.secret_file and not is_local and not mesh.insecure:
         message = f"missing, expected the file with the secret of all replicas, since others can reach {mesh.listen!r}"
         yield Problem(f"{message}; or insecure: true", (*path, "secretFile"))
-    if mesh.listen.startswith("ipc:") and n_workers > 1:
-        yield Problem(
-            f"found {mesh.listen!r} with several workers, which need a port each", (*path, "listen")
-        )
     given = [key for key, value in _ways(discover) if value]
     if len(given) != 1:
         found = " and ".join(given) or "none"

@@ -29,7 +29,7 @@ class MeshConfig(Section, frozen=True):
     """ZeroMQ between the replicas."""
 
     listen: Annotated[str, Meta(min_length=1)] = "tcp://0.0.0.0:5570"
-    """ZMQ address to listen on, the same port on every replica; worker n adds n to it."""
+    """ZMQ address to listen on, the same port on every replica."""
     discover: DiscoverConfig = DiscoverConfig()
     """Where the others are."""
     secret_file: PathText = ""

@@ -27,12 +27,11 @@ def listed(addresses: Iterable[str]) -> Discovery:
     return discover
 
 
-def resolved(host: str, ports: Iterable[int]) -> Discovery:
+def resolved(host: str, port: int) -> Discovery:
     """Return the discovery of all addresses that a name has in DNS, such as that of a headless Service.
 
     A lookup that fails changes nothing: the replicas that are known stay.
     """
-    found_ports = tuple(ports)
 
     async def discover(on_addresses: OnAddresses) -> None:
         said = ""
@@ -44,7 +43,7 @@ def resolved(host: str, ports: Iterable[int]) -> Discovery:
                     log.warning("replicas: cannot resolve %s: %s; it is tried again", host, said)
             else:
                 said = ""
-                on_addresses(frozenset(tcp_address(each, port) for each in hosts for port in found_ports))
+                on_addresses(frozenset(tcp_address(each, port) for each in hosts))
             await asyncio.sleep(RESOLVE_S)
 
     return discover

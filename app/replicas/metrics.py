@@ -43,7 +43,8 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
         ):
             messages.add_metric([direction], count)
             n_bytes.add_metric([direction], total)
-        for reason, count in (counters.refused + traffic.refused).items():
+        unread = Counter({"payload": counters.malformed.total()})
+        for reason, count in (counters.refused + traffic.refused + unread).items():
             refused.add_metric([reason], count)
         for reason, count in traffic.dropped.items():
             dropped.add_metric([reason], count)

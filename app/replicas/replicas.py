@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
+from importlib.metadata import version
 
 from prometheus_client.metrics_core import Metric
 
 from ...configs.schema import KVAtlasConfig
-from ...fleet.replicas.channel import Channel, Letters
+from ...fleet.replicas.channel import Letters
 from ...fleet.replicas.identity import Identity
 from ...fleet.replicas.knowledge import Knowledge
 from ...fleet.replicas.replica import Replica
@@ -24,16 +25,15 @@ class Replicas:
 
     Args:
         config: of this process.
-        worker: number of this worker process, 0 if it is the only one. Each worker is a replica of its own.
 
     Attributes:
+        identity: of this process among them.
         knowledge: what is shared; complete before `start`.
         letters: name -> receiver of letters; complete before `start`.
     """
 
-    def __init__(self, config: KVAtlasConfig, *, worker: int = 0) -> None:
-        self._config, self._worker = config, worker
-        self.identity = _identity(config, worker)
+    def __init__(self, config: KVAtlasConfig) -> None:
+        self._config, self.identity = config, _identity(config)
         self.knowledge = Knowledge(time.monotonic)
         self.letters: MutableMapping[str, Letters] = {}
         self._loop: ReplicaLoop | None = None
@@ -46,7 +46,7 @@ class Replicas:
             AccessError: the others are found by the cluster, and no API server can be reached.
         """
         replicas = self._config.replicas
-        opener = transport_opener(self._config, self.identity, worker=self._worker)
+        opener = transport_opener(self._config, self.identity)
         silent_ns = round(replicas.silent_after * 1e9)
         core = Replica(self.identity, self.knowledge.channels, letters=self.letters, silent_ns=silent_ns)
         self._loop = ReplicaLoop(core, opener)
@@ -60,11 +60,6 @@ class Replicas:
     def siblings(self) -> Sequence[Sibling]:
         """Return the others, as known."""
         return self._loop.core.siblings() if self._loop is not None else ()
-
-    @property
-    def channels(self) -> dict[str, Channel]:
-        """Return name -> what is shared; complete before `start`."""
-        return self.knowledge.channels
 
     def living(self) -> Sequence[str]:
         """Return the ids of the siblings that are heard."""
@@ -80,13 +75,13 @@ class Replicas:
         return replica_families(self._loop, self.knowledge.bookings)
 
 
-def _identity(config: KVAtlasConfig, worker: int) -> Identity:
-    name = config.replicas.name or socket.gethostname()
+def _identity(config: KVAtlasConfig) -> Identity:
     kubernetes = config.endpoints.kubernetes
     models = sorted(name for model in config.served_models for name in model.names)
     return Identity(
-        name=f"{name}.{worker}" if config.server.workers > 1 else name,
+        name=config.replicas.name or socket.gethostname(),
         boot=time.time_ns(),
         pool=kubernetes.inference_pool or kubernetes.endpoint_selector or ",".join(models) or "default",
         keys=f"seed={config.index.hash_seed}",
+        version=version("kvatlas"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ...fleet.kubernetes.client.access import Access
 from ...fleet.kubernetes.client.api_server import ApiServer
@@ -37,16 +37,15 @@ class EndpointSlice(Wire, frozen=True):
     """Pods, also those that are not ready: replicas talk to each other before they are."""
 
 
-def followed(access: Access, namespace: str, service: str, ports: Iterable[int]) -> Discovery:
+def followed(access: Access, namespace: str, service: str, port: int) -> Discovery:
     """Return the discovery by the EndpointSlices of a Service; they are watched.
 
     Args:
         access: to the API server.
         namespace: of the Service.
         service: its name.
-        ports: of each pod.
+        port: of each pod.
     """
-    found_ports = tuple(ports)
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     collection = Collection(path, label_selector=f"kubernetes.io/service-name={service}")
 
@@ -55,7 +54,7 @@ def followed(access: Access, namespace: str, service: str, ports: Iterable[int])
 
         def changed() -> None:
             if copy.synced:
-                on_addresses(_addresses(copy.objects, found_ports))
+                on_addresses(_addresses(copy.objects, port))
 
         server = ApiServer(access, clock=time.monotonic)
         follower = Follower(server, collection, copy, on_change=changed, clock=time.monotonic)
@@ -68,7 +67,7 @@ def followed(access: Access, namespace: str, service: str, ports: Iterable[int])
     return discover
 
 
-def _addresses(slices: Mapping[str, EndpointSlice], ports: tuple[int, ...]) -> frozenset[str]:
+def _addresses(slices: Mapping[str, EndpointSlice], port: int) -> frozenset[str]:
     for family in _FAMILIES:
         hosts = {
             endpoint.addresses[0]
@@ -78,5 +77,5 @@ def _addresses(slices: Mapping[str, EndpointSlice], ports: tuple[int, ...]) -> f
             if endpoint.addresses
         }
         if hosts:
-            return frozenset(tcp_address(host, port) for host in hosts for port in ports)
+            return frozenset(tcp_address(host, port) for host in hosts)
     return frozenset()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from ...api.rest.answers import Answers
 from ...events.tasks import keep
 from ...fleet.registered import Registry
-from ...fleet.replicas.channel import Channel, Letters
 from ...fleet.replicas.identity import Identity
 from ...fleet.replicas.sibling import Sibling
 from ...fleet.replicas.word import Word
@@ -20,45 +18,15 @@ from ...routing.plan.live import LiveConfig
 from .answers import ReplicaAnswers
 from .configuration import CHANNEL, SharedConfiguration
 from .registrations import SharedRegistrations
+from .replicas import Replicas
 from .warm import LETTERS, WarmStarts
-
-
-class Network(Protocol):
-    """This replica's messages to its siblings."""
-
-    @property
-    def identity(self) -> Identity:
-        """This replica."""
-        ...
-
-    @property
-    def channels(self) -> MutableMapping[str, Channel]:
-        """Name -> what is shared; complete before the network starts."""
-        ...
-
-    @property
-    def letters(self) -> MutableMapping[str, Letters]:
-        """Name -> receiver of letters; complete before the network starts."""
-        ...
-
-    def living(self) -> Sequence[str]:
-        """Return the ids of the siblings that are heard."""
-        ...
-
-    def siblings(self) -> Sequence[Sibling]:
-        """Return what is known of the siblings."""
-        ...
-
-    def post(self, name: str, to: str, payload: bytes) -> None:
-        """Send a letter to one sibling, for its receiver of that name."""
-        ...
 
 
 class Together:
     """One replica among its siblings. Implements `fleet.replicas.view.ReplicasView`.
 
     Args:
-        network: to the siblings, not started yet.
+        network: the siblings, to whom nothing was sent yet.
         snapshots: of this process.
         live: its configuration.
         transport: name of the transport.
@@ -66,7 +34,7 @@ class Together:
     """
 
     def __init__(
-        self, network: Network, snapshots: Snapshots, live: LiveConfig, *, transport: str, silent_s: float
+        self, network: Replicas, snapshots: Snapshots, live: LiveConfig, *, transport: str, silent_s: float
     ) -> None:
         self._network, self._snapshots, self._live, self._transport = network, snapshots, live, transport
         self._warm = WarmStarts(
@@ -79,7 +47,7 @@ class Together:
             network.identity.id, network.identity.name, live, living=network.living, silent_s=silent_s
         )
         network.letters[LETTERS] = self._warm
-        network.channels[CHANNEL] = self._shared.words
+        network.knowledge.channels[CHANNEL] = self._shared.words
 
     @property
     def identity(self) -> Identity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from .channel import Channel, Letters, MalformedError
 from .envelope import MAX_PARTS, Codec, Envelope, Kind, Refusal, Refused
 from .identity import Identity
 from .sibling import Sibling, SiblingLink, SiblingState
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_NS = 200_000_000
 """Interval of heartbeats."""
@@ -157,12 +160,6 @@ class Replica:
                 return self._counted(self._take(link, found, now_ns))
             self._refuse(Refusal(Refused.TOO_FAST, found.name, f"{found.name} sends too much"), now_ns)
         return []
-
-    def left(self, replica: str, now_ns: int) -> None:  # noqa: ARG002 - part of the interface
-        """Drop a sibling that the transport saw go; it comes back whole with its next message."""
-        link = self._siblings.get(replica)
-        if link is not None:
-            self._silence(link)
 
     def _take(self, link: SiblingLink, message: Envelope, now_ns: int) -> Iterator[Outgoing]:
         if message.to and message.to != self.identity.id:
@@ -342,8 +339,14 @@ class Replica:
         if len(self._refused) > MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
 
-    def _malformed(self, channel: str, error: MalformedError) -> None:  # noqa: ARG002 - for a later log line
+    def _malformed(self, channel: str, error: MalformedError) -> None:
         self.counters.malformed[channel] += 1
+        if self.counters.malformed[channel] == 1:
+            log.warning(
+                "replicas: a payload of channel %s cannot be read: %s; further ones are counted",
+                channel,
+                error,
+            )
 
     def _changed(self) -> None:
         self.on_change()

@@ -94,7 +94,7 @@ async def test_sibling_that_knows_nobody_is_connected_back() -> None:
 async def test_name_is_resolved_and_own_address_is_no_sibling() -> None:
     async with node("a") as a:
         port = int(a.mesh.address.rpartition(":")[2])
-        both = resolved("localhost", [port])
+        both = resolved("localhost", port)
         async with node("b", discover=both) as b:
             await meet(a, b)
             b.mesh.send(Outgoing(None, b"once"))
@@ -203,7 +203,7 @@ async def test_replicas_find_each_other_by_endpoint_slices() -> None:
     try:
         async with node("a", listen="tcp://127.0.0.2:0") as a:
             port = int(a.mesh.address.rpartition(":")[2])
-            discover = followed(server.access, "ns", "kvatlas", [port])
+            discover = followed(server.access, "ns", "kvatlas", port)
             async with node("b", discover=discover, listen=f"tcp://127.0.0.1:{port}") as b:
                 endpoints = [
                     {"addresses": [host], "conditions": {"ready": False}}

@@ -77,8 +77,8 @@ VALKEY = "replicas:\n  transport: valkey\n  valkey: {%s}"
         ),
         pytest.param(
             "server: {workers: 2, health: ''}\n" + MESH % "listen: 'ipc:///run/a', discover: {dns: 'a:1'}",
-            "mesh.listen: found 'ipc:///run/a' with several workers",
-            id="workers_on_one_path",
+            "server.workers: found 2 together with replicas, expected 1; run more replicas instead",
+            id="workers",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -189,21 +189,12 @@ def test_replica_that_stood_still_drops_nobody_for_it() -> None:
     assert other.seen == {"x": 1}
 
 
-def leaves(one: Book, other: Book) -> None:
-    other.hears(one.replica.leave(), 10 * MS)
-
-
-def is_seen_to_go(one: Book, other: Book) -> None:
-    other.replica.left(one.replica.identity.id, 10 * MS)
-
-
-@pytest.mark.parametrize("goes", [leaves, is_seen_to_go])
-def test_sibling_that_goes_is_dropped_at_once(goes: Callable[[Book, Book], None]) -> None:
+def test_sibling_that_goes_is_dropped_at_once() -> None:
     one, other = acquainted()
     one.channel.put("x", 1)
     other.hears(one.replica.tick(5 * MS), 5 * MS)
 
-    goes(one, other)
+    other.hears(one.replica.leave(), 10 * MS)
 
     assert other.seen == {"x": None}
 
@@ -231,7 +222,7 @@ def test_siblings_are_bounded_and_silent_ones_make_room() -> None:
     assert len(book.replica.live) == MAX_SIBLINGS
     assert book.replica.counters.refused == {"too_many": 1}
 
-    book.replica.left(f"{names[0]}/{1:016x}", 0)
+    book.replica.receive(Codec(make_identity(names[0])).encode(Kind.LEAVE), 0)
     book.replica.receive(Codec(make_identity(names[-1])).encode(Kind.LETTER), 0)
 
     assert book.replica.live[-1].startswith(names[-1])
