@@ -338,7 +338,15 @@ async def test_stages_are_those_of_the_file_whatever_the_live_configuration_has(
     assert (shadow.refusal, shadow.tally.disagreed, shadow.faults) == ("", 1, {})
 
 
-async def test_shadow_without_stages_learns_from_the_server_that_computed_the_prompt(tmp_path: Path) -> None:
+async def test_shadow_without_stages_learns_from_the_server_that_computed_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[Decision] = []
+
+    def answered(_: object, decision: Decision, *, ttft_s: float) -> None:
+        learned.append(decision)
+
+    monkeypatch.setattr("kvatlas.scorers.latency.fleet_cost.FleetCostScorer.answered", answered)
     (tmp_path / "new.yaml").write_text(HEAD + "policy: latency\n")
     live = make_config(disaggregation={"uncachedTokens": 1})
     shadow = await reading(make_shadow(tmp_path / "new.yaml", live))
@@ -348,4 +356,4 @@ async def test_shadow_without_stages_learns_from_the_server_that_computed_the_pr
     shadow.ended(decision, tpot_s=0.01)
     await settled()
 
-    assert (decision.computing.picked, shadow.refusal, shadow.faults) == (("p0",), "", {})
+    assert ([each.picked for each in learned], shadow.refusal, shadow.faults) == ([("p0",)], "", {})
