@@ -46,7 +46,6 @@ from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
 from .replicas.together import Together
-from .workers.workers import Workers
 
 if TYPE_CHECKING:
     from ..api.tracing.router import TracedRouter
@@ -65,8 +64,7 @@ class Listeners:
         model_names: served names and aliases.
         health: readiness of the process.
         registry: metrics of the whole process.
-        workers: the other workers, whose answers REST includes; None if there are none.
-        together: the other replicas, on which changes over REST hold too; None if there are none.
+        together: the other replicas, whose answers REST includes, and on which its changes hold too; None if there are none.
         tracing: routes by the picker and writes spans of the requests of gateways; None if there are no spans.
 
     Raises:
@@ -86,8 +84,7 @@ class Listeners:
         health: HealthService,
         state: ProcessState,
         registry: CollectorRegistry,
-        workers: Workers | None,
-        together: Together | None = None,
+        together: Together | None,
         tracing: TracedRouter | None = None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
@@ -136,7 +133,7 @@ class Listeners:
         registered = Registry(picker.fleet, max_ranks=_max_registered(live.in_force.rest))
         rest = rest_app(
             picker=picker,
-            answers=workers.join(alone, live) if workers is not None else answers,
+            answers=answers,
             observers=observers,
             live=live,
             instances=together.registrations(registered) if together is not None else registered,

@@ -132,7 +132,8 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
             return [(each["generation"], each["config"]["weights"]["queue"]) for each in answers]
 
         assert await in_force() == [(1, 2), (1, 2)]
-        assert (await ask(1, "/v1/weights", {"queue": 7}))["missingWorkers"] == []
+        await until(lambda: hear_each_other(ask), what="both workers to hear each other")
+        assert len((await ask(1, "/v1/weights", {"queue": 7}))["replicas"]) == 2
         assert await in_force() == [(2, 7), (2, 7)]
 
         for worker in (0, 1):
@@ -150,9 +151,19 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
             before = ports_of(served, "rest")[worker]
             os.kill(pid_of(worker, served.process.pid), signal.SIGKILL)
             await until(lambda: ports_of(served, "rest")[worker] != before, what="the worker again")  # noqa: B023
-            assert await in_force() == [(2, 7), (2, 7)]
+            await until(lambda: _is(in_force, [(2, 7), (2, 7)]), what="the weights in force again")
         (tmp_path / "kvatlas.yaml").write_bytes(config_text(config | {"weights": {"queue": 3}}))
-        await until(lambda: _is(in_force, [(3, 3), (3, 3)]), what="the file's weights in force")
+
+        async def are_the_files() -> bool:
+            (first, one), (second, other) = await in_force()
+            return first == second > 2 and one == other == 3
+
+        await until(are_the_files, what="the file's weights in force")
+
+
+async def hear_each_other(ask: Callable[[int, str], Awaitable[Any]]) -> bool:
+    found = [(await ask(worker, "/v1/replicas"))["replicas"] for worker in (0, 1)]
+    return [[each["state"] for each in others] for others in found] == [["live"], ["live"]]
 
 
 async def _is(ask: Callable[[], Awaitable[object]], wanted: object) -> bool:
