@@ -44,7 +44,7 @@ from ..routing.policy import Policy
 from ..routing.records import Records
 from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
-from .listeners import Listeners
+from .listeners import EXT_PROC, LISTENERS, Listeners
 from .readiness import POLL_S, Readiness
 from .replicas.pod import Place
 from .replicas.replicas import Replicas
@@ -114,6 +114,8 @@ class App:
         config = self.live.in_force
         self.ports: dict[str, int] = {}
         """Ports of the listeners by configuration key; a listener that is off is absent."""
+        # A worker that is not ready would get a share of the connections to the port that all have.
+        self._at_once = tuple(each for each in LISTENERS if place is None or each != EXT_PROC)
         self._notice_s = config.server.drain_notice
         self._drain_s = config.server.drain_timeout
         is_alone = place is None and config.replicas.transport == "none"
@@ -212,7 +214,7 @@ class App:
         try:
             if self._replicas is not None:
                 self._replicas.start()  # first: siblings connect while models are loaded
-            self.ports.update(await self._listeners.start(self.live.in_force.server))
+            self.ports.update(await self._listeners.start(self.live.in_force.server, self._at_once))
             await self._models.start()
             if (port := self._configured.bind(self.live.in_force.events)) is not None:
                 self.ports["events"] = port
@@ -319,13 +321,15 @@ class App:
             self._registry.register(StateCollector(families))
 
     async def _settle_in(self) -> None:
-        """Begin snapshots when the endpoints are known; become ready when their event history is."""
+        """Begin snapshots when the endpoints are known; become ready and open what is closed when their event history is."""
         while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
             await asyncio.sleep(POLL_S)
         self._snapshots.begin()
         await self._readiness.settle()
         if self._together is not None:
             self._together.ready()
+        later = set(LISTENERS).difference(self._at_once)
+        self.ports.update(await self._listeners.start(self.live.in_force.server, later))
 
     async def _prepare(self, plan: Plan) -> None:
         await self._configured.prepare(plan.config)

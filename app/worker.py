@@ -18,13 +18,19 @@ from ..configs.schema import KVAtlasConfig, SnapshotConfig
 from ..routing.plan.config_files import ConfigFiles
 from .app import App
 from .replicas.pod import Place
+from .workers.ports import SharedPorts
 from .workers.supervisor import END
 
 log = logging.getLogger(__name__)
 
 
 def run_worker(
-    config: KVAtlasConfig, files: ConfigFiles, place: Place, *, on_beat: Callable[[], None]
+    config: KVAtlasConfig,
+    files: ConfigFiles,
+    place: Place,
+    ports: SharedPorts,
+    *,
+    on_beat: Callable[[], None],
 ) -> int:
     """Run a worker until it is signalled to end, and return its exit status. To be called in a process of its own.
 
@@ -32,6 +38,7 @@ def run_worker(
         config: of all workers, as their parent loaded it.
         files: its source.
         place: of the worker.
+        ports: that all workers share.
         on_beat: called while its event loop runs.
 
     Raises:
@@ -39,10 +46,10 @@ def run_worker(
     """
 
     def own(loaded: KVAtlasConfig) -> KVAtlasConfig:
-        return worker_config(files.with_flags(loaded), place.worker)
+        return worker_config(files.with_flags(loaded), place.worker, ports)
 
     own_files = replace(files, with_flags=own)
-    started = _present(own_files, worker_config(config, place.worker))
+    started = _present(own_files, worker_config(config, place.worker, ports))
 
     async def run() -> int:
         return await App(started, own_files, place=place, on_beat=on_beat).run(ends=(END,))
@@ -60,14 +67,14 @@ def _present(files: ConfigFiles, config: KVAtlasConfig) -> KVAtlasConfig:
     return loaded if all(change.is_live for change in changes(config, loaded)) else config
 
 
-def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
+def worker_config(config: KVAtlasConfig, worker: int, ports: SharedPorts) -> KVAtlasConfig:
     """Return the configuration of the worker of that number.
 
-    Ports are higher by the number, port 0 stays; every worker has its own snapshot and traces.
+    The ports of REST and metrics are higher by the number, port 0 stays; every worker has its own snapshot and traces.
     """
+    server: ServerConfig = ports.applied(config.server)
     if not worker:
-        return config
-    server: ServerConfig = config.server
+        return msgspec.structs.replace(config, server=server)
     snapshot: SnapshotConfig = config.snapshot
     if snapshot.file:
         snapshot = msgspec.structs.replace(snapshot, file=f"{snapshot.file}.{worker}")
@@ -76,8 +83,6 @@ def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
         recorder = msgspec.structs.replace(recorder, folder=f"{recorder.folder}.{worker}")
     server = msgspec.structs.replace(
         server,
-        ext_proc=_moved(server.ext_proc, worker),
-        health=_moved(server.health, worker),
         rest=_moved(server.rest, worker),
         metrics=_moved(server.metrics, worker),
     )

@@ -19,6 +19,7 @@ from ..app import App
 from ..replicas.pod import Place
 from ..worker import run_worker
 from ..workers.heartbeats import Heartbeats
+from ..workers.ports import SharedPorts
 from ..workers.supervisor import Supervisor
 from .exit_status import WRONG_USE, fail, load_or_fail, say_on_stderr
 from .log import LogOptions
@@ -72,16 +73,20 @@ def run_server(
 
 
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOptions) -> int:
-    """Serve in several workers on successive ports, and return the exit status."""
+    """Serve in several workers, and return the exit status."""
     n_workers = config.server.workers
     heartbeats = Heartbeats(n_workers)
+    try:
+        ports = SharedPorts(config.server)
+    except KVAtlasError as error:
+        fail(str(error))
     with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:  # only this user may enter it
 
         def run(worker: int) -> int:
             log_options.start(worker=worker)
             place = Place(worker, n_workers, Path(folder))
             try:
-                return run_worker(config, files, place, on_beat=partial(heartbeats.beat, worker))
+                return run_worker(config, files, place, ports, on_beat=partial(heartbeats.beat, worker))
             except KVAtlasError as error:
                 say_on_stderr(str(error))
                 return WRONG_USE
