@@ -178,26 +178,44 @@ def _active_at(place: _Place) -> float:
     return place.connection.active_at if place.connection is not None else 0.0
 
 
-def listen(setting: str, host: str, port: int) -> socket.socket:
-    """Return a socket that listens on `host:port`; port 0 takes a free one.
+def listen(setting: str, host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """Return a socket that listens on `host:port`; arguments and errors as of `bind`."""
+    listening = bind(setting, host, port, is_shared=is_shared)
+    try:
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _refused(setting, host, port, error) from None
+    return listening
+
+
+def bind(setting: str, host: str, port: int, *, is_shared: bool) -> socket.socket:
+    """Return a socket that is bound to `host:port`; port 0 takes a free one.
 
     Args:
         setting: configuration key of the address, named in errors: `server.rest`.
         host: a name or an address of this machine; `::` is every interface with IPv6 and IPv4.
-        port: to listen on.
+        port: to bind.
+        is_shared: whether other processes of this user may listen there too. Each connection then goes to one of those that
+            listen, as the kernel chooses.
     Raises:
         ListenError: the address is taken or not one of this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
     except OSError as error:
-        listening.close()
-        raise ListenError(
-            f"{setting}: cannot listen on {host}:{port}: {error.strerror}; "
-            f"stop what listens there, or set {setting} to another HOST:PORT"
-        ) from None
-    return listening
+        bound.close()
+        raise _refused(setting, host, port, error) from None
+    return bound
+
+
+def _refused(setting: str, host: str, port: int, error: OSError) -> ListenError:
+    return ListenError(
+        f"{setting}: cannot listen on {host}:{port}: {error.strerror}; "
+        f"stop what listens there, or set {setting} to another HOST:PORT"
+    )

@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -44,14 +44,14 @@ from ..routing.policy import Policy
 from ..routing.records import Records
 from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
-from .listeners import Listeners
+from .listeners import EXT_PROC, LISTENERS, Listeners
 from .readiness import POLL_S, Readiness
+from .replicas.pod import Place
 from .replicas.replicas import Replicas
 from .replicas.together import Together
 from .tasks import TaskFailures
 from .tokenization_metrics import tokenization_families
 from .watchdog import LoopMetrics, Watchdog
-from .workers.workers import Workers
 
 if TYPE_CHECKING:
     from ..api.tracing.tracing import Tracing
@@ -71,7 +71,8 @@ class App:
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
         files: its source, watched for changes; None for a configuration that never changes.
-        workers: the other workers of the same kvatlas; None if there are none.
+        place: among the workers of the same kvatlas; None if it is the only one.
+        on_beat: called while the event loop runs; None: nothing is.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -84,16 +85,18 @@ class App:
     """
 
     def __init__(
-        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, workers: Workers | None = None
+        self,
+        config: KVAtlasConfig,
+        files: ConfigFiles | None = None,
+        *,
+        place: Place | None = None,
+        on_beat: Callable[[], None] | None = None,
     ) -> None:
         # The tokenizer library's own threads would come on top of the configured ones.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._workers = workers
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._watchdog = Watchdog(
-            LoopMetrics(self._registry), on_beat=workers.on_beat if workers is not None else None
-        )
+        self._watchdog = Watchdog(LoopMetrics(self._registry), on_beat=on_beat)
         self._task_failures = TaskFailures(self._registry, on_fatal=self._fail)
         self._end, self._status = asyncio.Event(), 0
         self.live = LiveConfig(
@@ -103,7 +106,6 @@ class App:
             switch=self._switch,
             settle=self._settle,
             metrics=ConfigMetrics(self._registry),
-            present=workers.present if workers is not None else None,
         )
         """The configuration in force."""
         self._follower = ConfigFollower(files, self.live)
@@ -112,14 +114,16 @@ class App:
         config = self.live.in_force
         self.ports: dict[str, int] = {}
         """Ports of the listeners by configuration key; a listener that is off is absent."""
+        # A worker that is not ready would get a share of the connections to the port that all have.
+        self._at_once = tuple(each for each in LISTENERS if place is None or each != EXT_PROC)
         self._notice_s = config.server.drain_notice
         self._drain_s = config.server.drain_timeout
-        self._replicas = Replicas(config) if config.replicas.transport != "none" else None
-        loads = workers.loads if workers is not None else None
+        is_alone = place is None and config.replicas.transport == "none"
+        self._replicas = Replicas(config, place=place) if not is_alone else None
         self._configured = ConfiguredFleet(
             config,
             FleetMetrics(self._registry),
-            siblings=self._replicas.knowledge.bookings if self._replicas is not None else loads,
+            siblings=self._replicas.knowledge.bookings if self._replicas is not None else None,
         )
         self.fleet = self._configured.fleet
         if self._replicas is not None:
@@ -139,7 +143,7 @@ class App:
                 self._replicas,
                 self._snapshots,
                 self.live,
-                transport=config.replicas.transport,
+                transport="ipc" if config.replicas.transport == "none" else config.replicas.transport,
                 silent_s=config.replicas.silent_after,
             )
             if self._replicas is not None
@@ -166,7 +170,7 @@ class App:
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
             records=Records(
                 RoutingMetrics(self._registry),
-                _decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
+                _decision_log(config.decisions, worker=place.worker if place is not None else 0),
                 self._observers,
             ),
             rng=random.random,
@@ -192,7 +196,6 @@ class App:
             state=ProcessState(self._readiness.why_not, self._cluster, self._together),
             together=self._together,
             registry=self._registry,
-            workers=workers,
             tracing=self._tracing.traced(self._picker) if self._tracing is not None else None,
         )
         self._show_state()
@@ -211,7 +214,7 @@ class App:
         try:
             if self._replicas is not None:
                 self._replicas.start()  # first: siblings connect while models are loaded
-            self.ports.update(await self._listeners.start(self.live.in_force.server))
+            self.ports.update(await self._listeners.start(self.live.in_force.server, self._at_once))
             await self._models.start()
             if (port := self._configured.bind(self.live.in_force.events)) is not None:
                 self.ports["events"] = port
@@ -230,7 +233,7 @@ class App:
             keep(self._settle_in, "readiness"),
             keep(lambda: keep_house(self.fleet, self._readiness), "housekeeping"),
             keep(lambda: sweep(self.fleet), "sweep"),
-            *self._configuration_tasks(),
+            keep(lambda: self._follower.watch(self._reload), "configuration", needed=False),
             keep(self._models.watch, "tokenizer files", needed=False),
             keep(self._model_lists.follow, "model lists", needed=False),
             *(self._together.tasks() if self._together is not None else ()),
@@ -318,20 +321,15 @@ class App:
             self._registry.register(StateCollector(families))
 
     async def _settle_in(self) -> None:
-        """Begin snapshots when the endpoints are known; become ready when their event history is."""
+        """Begin snapshots when the endpoints are known; become ready and open what is closed when their event history is."""
         while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
             await asyncio.sleep(POLL_S)
         self._snapshots.begin()
         await self._readiness.settle()
         if self._together is not None:
             self._together.ready()
-
-    def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
-        """Yield the tasks that follow the files; of several workers only the leader has them."""
-        if self._workers is None or self._workers.leads:
-            yield keep(lambda: self._follower.watch(self._reload), "configuration", needed=False)
-        if self._workers is not None and self._workers.leads:
-            yield keep(self._workers.lead, "workers")
+        later = set(LISTENERS).difference(self._at_once)
+        self.ports.update(await self._listeners.start(self.live.in_force.server, later))
 
     async def _prepare(self, plan: Plan) -> None:
         await self._configured.prepare(plan.config)

@@ -6,7 +6,7 @@ import logging
 import os
 import resource
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,12 +46,15 @@ from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
 from .replicas.together import Together
-from .workers.workers import Workers
 
 if TYPE_CHECKING:
     from ..api.tracing.router import TracedRouter
 
 log = logging.getLogger(__name__)
+
+EXT_PROC = "extProc"
+LISTENERS = (EXT_PROC, "health", "rest", "metrics")
+"""Names of the listeners, which are their configuration keys."""
 
 
 class Listeners:
@@ -65,8 +68,7 @@ class Listeners:
         model_names: served names and aliases.
         health: readiness of the process.
         registry: metrics of the whole process.
-        workers: the other workers, whose answers REST includes; None if there are none.
-        together: the other replicas, on which changes over REST hold too; None if there are none.
+        together: the other replicas, whose answers REST includes, and on which its changes hold too; None if there are none.
         tracing: routes by the picker and writes spans of the requests of gateways; None if there are no spans.
 
     Raises:
@@ -86,8 +88,7 @@ class Listeners:
         health: HealthService,
         state: ProcessState,
         registry: CollectorRegistry,
-        workers: Workers | None,
-        together: Together | None = None,
+        together: Together | None,
         tracing: TracedRouter | None = None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
@@ -136,7 +137,7 @@ class Listeners:
         registered = Registry(picker.fleet, max_ranks=_max_registered(live.in_force.rest))
         rest = rest_app(
             picker=picker,
-            answers=workers.join(alone, live) if workers is not None else answers,
+            answers=answers,
             observers=observers,
             live=live,
             instances=together.registrations(registered) if together is not None else registered,
@@ -156,24 +157,27 @@ class Listeners:
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
         self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics, tls)
 
-    async def start(self, server: ServerConfig) -> dict[str, int]:
-        """Open the listeners and return their ports by configuration key; one that is off is absent.
+    async def start(self, server: ServerConfig, names: Collection[str] = LISTENERS) -> dict[str, int]:
+        """Open the listeners of these names and return their ports by configuration key; one that is off is absent.
+
+        Workers share the ports of extProc and health.
 
         Raises:
             ListenError: an address is taken; the ones before it stay open until `stop`.
         """
-        if self._reviews is not None:
+        if self._reviews is not None and "metrics" in names:
             await self._reviews.start()
         ports: dict[str, int] = {}
-        for name, address, listener in (
-            ("extProc", server.ext_proc, self._ext_proc),
-            ("health", server.health, self._health),
-            ("rest", server.rest, self._rest),
-            ("metrics", server.metrics, self._metrics),
+        is_shared = server.workers > 1
+        for name, address, start in (
+            (EXT_PROC, server.ext_proc, partial(self._ext_proc.start, is_shared=is_shared)),
+            ("health", server.health, partial(self._health.start, is_shared=is_shared)),
+            ("rest", server.rest, self._rest.start),
+            ("metrics", server.metrics, self._metrics.start),
         ):
-            if address:
+            if address and name in names:
                 where = HostPort.parse(address, lowest_port=0)
-                ports[name] = await listener.start(where.host, where.port)
+                ports[name] = await start(where.host, where.port)
                 log.info("%s listens on %s:%d", name, where.host, ports[name])
         return ports
 

@@ -27,18 +27,13 @@ class FileWatch:
     Args:
         paths: files, which may be missing. With `suffixes` a folder stands for the files in it, without its sub-folders.
         suffixes: endings of the files that count in a folder.
-        reported: the state in which the files count as unchanged; None reports the first state, whatever it is.
-
-    Attributes:
-        reported: the state when a change was last reported.
     """
 
-    def __init__(
-        self, *paths: Path, suffixes: Collection[str] = (), reported: FileState | None = None
-    ) -> None:
+    def __init__(self, *paths: Path, suffixes: Collection[str] = ()) -> None:
         self._paths, self._suffixes = paths, suffixes
         self._last_seen: FileState | None = None
-        self.reported = reported
+        self.reported: FileState | None = None
+        """State when a change was last reported; before that, every state is a change."""
 
     def mark(self) -> None:
         """Report nothing of the files as they are now. Call it before the files are read for the first time."""

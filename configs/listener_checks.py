@@ -18,6 +18,9 @@ from .networks import parse_network
 from .problems import malformed, repeated
 from .schema import KVAtlasConfig
 
+_ONE_EACH = ("rest", "metrics")
+"""Listeners of which each worker has its own; the others are shared."""
+
 MIN_WORKER_TIMEOUT_S = 1.0
 """A busy machine stops a process for some tenths of a second."""
 
@@ -74,16 +77,17 @@ def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -
             first = HostPort.parse(text, lowest_port=0).port
         except ValueError:
             continue  # already reported
-        if first + n_workers - 1 > MAX_PORT:
+        n_ports = n_workers if path[-1] in _ONE_EACH else 1
+        if first + n_ports - 1 > MAX_PORT:
             yield Problem(f"found {text!r}, but {n_workers} workers need ports above {MAX_PORT}", path)
-        for port in range(first, first + n_workers):
+        for port in range(first, first + n_ports):
             if port in taken:
                 message = (
                     f"found {text!r}: with {n_workers} workers, port {port} is also one of {taken[port]}"
                 )
                 yield Problem(f"{message}; leave that many ports between listeners", path)
                 break
-        taken |= dict.fromkeys(range(first, first + n_workers), path_text(path))
+        taken |= dict.fromkeys(range(first, first + n_ports), path_text(path))
 
 
 def _tls_problems(tls: TlsConfig) -> Iterator[Problem]:

@@ -118,7 +118,7 @@ class ServerConfig(Section, frozen=True):
     metrics: str = "0.0.0.0:9090"
     """Prometheus `/metrics`, also served on `rest`."""
     workers: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Processes, one per core, each with its own index, on successive ports of every listener."""
+    """Processes, one per core, that decide as one: on one port of extProc and health, and on successive ports of REST and metrics."""
     worker_timeout: Duration = Duration(30.0)
     """Time after which a worker whose event loop no longer runs is killed and started again; as long as kubelet's probes wait."""
     drain_notice: Duration = Duration(2.5)

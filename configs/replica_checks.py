@@ -27,11 +27,9 @@ def replica_problems(config: KVAtlasConfig) -> Iterator[Problem]:
     if replicas.silent_after < MIN_SILENT_AFTER_S:
         message = f"found {replicas.silent_after}, expected at least {MIN_SILENT_AFTER_S * 1000:g}ms"
         yield Problem(f"{message}, since heartbeats are 200ms apart", ("replicas", "silentAfter"))
-    if replicas.transport != "none" and config.server.workers > 1:
-        message = (
-            f"found {config.server.workers} together with replicas, expected 1; run more replicas instead"
-        )
-        yield Problem(message, ("server", "workers"))
+    if replicas.transport == "mesh" and config.server.workers > 1:
+        message = f"found {config.server.workers} together with replicas.transport mesh, whose port takes one process, expected 1"
+        yield Problem(f"{message}; run more replicas instead, or use valkey", ("server", "workers"))
     match replicas.transport:
         case "mesh":
             yield from _mesh_problems(replicas.mesh)

@@ -16,8 +16,6 @@ from ..tls.certificates import Certificates
 from ..tls.credentials import server_credentials
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    # gRPC enables port sharing: a second server on the port would start and take half the connections.
-    ("grpc.so_reuseport", 0),
     # Gateways ping every few seconds to notice a frozen picker. By default, gRPC treats more than two pings in five
     # minutes without data as an attack, and closes the connection with every request on it.
     ("grpc.http2.max_ping_strikes", 0),
@@ -53,9 +51,13 @@ class GrpcListener:
         self._certificates = certificates
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, is_shared: bool = False) -> int:
         """Listen on `host:port` (port 0: a free one) and return the port.
 
+        Args:
+            host: see `acceptor.bind`.
+            port: the same.
+            is_shared: the same.
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
@@ -63,6 +65,8 @@ class GrpcListener:
             handlers=self._handlers,
             options=(
                 *_OPTIONS,
+                # By default gRPC shares: a second server on the port would start and take half the connections.
+                ("grpc.so_reuseport", int(is_shared)),
                 ("grpc.max_concurrent_streams", self._max_streams),
                 ("grpc.max_receive_message_length", self._max_message_bytes),
                 ("grpc.max_send_message_length", self._max_message_bytes),

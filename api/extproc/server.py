@@ -97,13 +97,17 @@ class ExtProcServer:
             on_mismatch=on_mismatch,
         )
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, is_shared: bool = False) -> int:
         """Listen on `host:port` (port 0: a free one) and return the port.
 
+        Args:
+            host: see `acceptor.bind`.
+            port: the same.
+            is_shared: the same.
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        bound = await self._listener.start(host, port)
+        bound = await self._listener.start(host, port, is_shared=is_shared)
         self._expire()
         return bound
 

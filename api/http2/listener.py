@@ -68,14 +68,18 @@ class Http2Listener:
         self._server: Server | None = None
         self._calls: Calls | None = None
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, is_shared: bool = False) -> int:
         """Listen on `host:port` (port 0: a free one) and return the port.
 
+        Args:
+            host: see `acceptor.bind`.
+            port: the same.
+            is_shared: the same.
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
         limits = self._context.limits
-        listening = listen(self._setting, host, port)
+        listening = listen(self._setting, host, port, is_shared=is_shared)
         self._server = Server(
             threads=limits.n_threads,
             max_streams=limits.max_streams,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ...configs.changes import Change
@@ -136,13 +136,13 @@ def _changed(live: LiveConfig, found: list[Change]) -> ChangedOut:
     return ChangedOut(generation=live.generation, changes=[str(change) for change in found])
 
 
-def page_of(found: list[Numbered], limit: int, missing_workers: tuple[int, ...] = ()) -> DecisionsOut:
+def page_of(found: list[Numbered], limit: int, missing_replicas: Sequence[str] = ()) -> DecisionsOut:
     """Return the first `limit` of `found`, newest first; one more in `found` means that there is a next page."""
     page = found[:limit]
     return DecisionsOut(
         decisions=[each.decision for each in page],
         next_cursor=page[-1].number if len(found) > limit else None,
-        missing_workers=list(missing_workers),
+        missing_replicas=list(missing_replicas),
     )
 
 

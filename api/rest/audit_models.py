@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from .decision_models import VERDICTS
-from .models import MISSING_WORKERS, Own
+from .models import MISSING_REPLICAS, Own
 
 
 class EndpointAuditOut(Own):
@@ -19,7 +19,7 @@ class EndpointAuditOut(Own):
     over_tokens: int = Field(description="expected and not reused")
     under_tokens: int = Field(description="reused and not expected")
     credit: float = Field(
-        description="factor of its prefix scores, where audit.lowerCredit is on; the lowest of all workers"
+        description="factor of its prefix scores, where audit.lowerCredit is on; the lowest of all replicas"
     )
 
 
@@ -27,4 +27,4 @@ class AuditOut(Own):
     """Answer of `/v1/audit`."""
 
     endpoints: list[EndpointAuditOut] = Field(description="those with at least one such request")
-    missing_workers: list[int] = Field(default=[], description=MISSING_WORKERS)
+    missing_replicas: list[str] = Field(default=[], description=MISSING_REPLICAS)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from .models import MISSING_WORKERS, Own
+from .models import MISSING_REPLICAS, Own
 
 VERDICTS = "tokenizer, good, other_rank, stale, event_lag, too_early, evicted or unknown"
 
@@ -227,4 +227,4 @@ class DecisionsOut(Own):
 
     decisions: list[DecisionSummaryOut] = Field(description="newest first")
     next_cursor: int | None = Field(description="`cursor` of the next page; null when there is none")
-    missing_workers: list[int] = Field(default=[], description=MISSING_WORKERS)
+    missing_replicas: list[str] = Field(default=[], description=MISSING_REPLICAS)

@@ -243,7 +243,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         _DECISION, body={"model": "qwen3", "messages": [{"role": "user", "content": "Where is my cache?"}]}
     ),
     ("get", "/v1/decisions"): Example(
-        {"decisions": [_SUMMARY], "nextCursor": None, "missingWorkers": []},
+        {"decisions": [_SUMMARY], "nextCursor": None, "missingReplicas": []},
         parameters={"limit": 20, "endpoint": "vllm-0"},
     ),
     ("get", "/v1/decisions/{request_id}"): Example(
@@ -263,7 +263,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
                     "credit": 1.0,
                 }
             ],
-            "missingWorkers": [],
+            "missingReplicas": [],
         }
     ),
     ("get", "/v1/endpoints"): Example(
@@ -283,7 +283,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "generation": 4,
             "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
             "weights": _WEIGHTS,
-            "missingWorkers": [],
+            "replicas": [],
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),
@@ -313,11 +313,11 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
     ),
     ("get", "/v1/policy"): Example({"generation": 3, "policy": "weights"}),
     ("put", "/v1/policy"): Example(
-        {"generation": 4, "changes": ["policy: 'weights' -> 'latency'"], "missingWorkers": []},
+        {"generation": 4, "changes": ["policy: 'weights' -> 'latency'"], "replicas": []},
         body={"policy": "latency"},
     ),
     ("put", "/v1/shadow"): Example(
-        {"generation": 5, "changes": ["shadow.policy: absent -> 'latency'"], "missingWorkers": []},
+        {"generation": 5, "changes": ["shadow.policy: absent -> 'latency'"], "replicas": []},
         body={"policy": "latency"},
     ),
     ("get", "/v1/capacity-curve"): Example(

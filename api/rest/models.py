@@ -45,7 +45,7 @@ Rank = Annotated[int, Field(ge=0, lt=1024)]
 ListenerStatus = Literal["failed", "pending", "active", "paused"]
 _MODEL_NAMES = AliasChoices("model", "model_name", "modelname")
 
-MISSING_WORKERS = "with several workers: those that did not answer in time, and are not counted in"
+MISSING_REPLICAS = "with several replicas: those that did not answer in time, and are not counted in"
 
 
 class Own(BaseModel):
@@ -356,9 +356,6 @@ class ChangedOut(Own):
 
     generation: int = Field(description="of the changed configuration")
     changes: list[str] = Field(description="`weights.queue: 2 -> 3`; empty when nothing differs")
-    missing_workers: list[int] = Field(
-        default=[], description="with several workers: those that have not told yet that they decide by it"
-    )
     replicas: list[ReplicaGenerationOut] = Field(
         default=[], description="with several replicas: what is in force on each, this one first"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -14,9 +16,10 @@ from ...configs.schema import KVAtlasConfig
 from ...events.errors import KVAtlasError
 from ...routing.plan.config_files import ConfigFiles
 from ..app import App
+from ..replicas.pod import Place
 from ..worker import run_worker
 from ..workers.heartbeats import Heartbeats
-from ..workers.link import WorkerSockets
+from ..workers.ports import SharedPorts
 from ..workers.supervisor import Supervisor
 from .exit_status import WRONG_USE, fail, load_or_fail, say_on_stderr
 from .log import LogOptions
@@ -70,19 +73,24 @@ def run_server(
 
 
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOptions) -> int:
-    """Serve in several workers on successive ports, and return the exit status."""
+    """Serve in several workers, and return the exit status."""
     n_workers = config.server.workers
-    sockets, heartbeats = WorkerSockets(n_workers), Heartbeats(n_workers)
-
-    def run(worker: int) -> int:
-        log_options.start(worker=worker)
-        try:
-            return run_worker(config, files, sockets, heartbeats, worker)
-        except KVAtlasError as error:
-            say_on_stderr(str(error))
-            return WRONG_USE
-
+    heartbeats = Heartbeats(n_workers)
     try:
+        ports = SharedPorts(config.server)
+    except KVAtlasError as error:
+        fail(str(error))
+    with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:  # only this user may enter it
+
+        def run(worker: int) -> int:
+            log_options.start(worker=worker)
+            place = Place(worker, n_workers, Path(folder))
+            try:
+                return run_worker(config, files, place, ports, on_beat=partial(heartbeats.beat, worker))
+            except KVAtlasError as error:
+                say_on_stderr(str(error))
+                return WRONG_USE
+
         return Supervisor(
             n_workers,
             run,
@@ -90,5 +98,3 @@ def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOpti
             heartbeats=heartbeats,
             timeout_s=config.server.worker_timeout,
         ).serve()
-    finally:
-        sockets.close()

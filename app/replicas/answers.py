@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...api.rest.answers import Answers, PageQuery
+from ...api.rest.answers import PageQuery
 from ...api.rest.audit_models import AuditOut
 from ...api.rest.decision_models import DecisionsOut
 from ...api.rest.explanation import Explained
@@ -14,31 +14,32 @@ from ...routing.plan.live import LiveConfig
 from ...routing.plan.rest_changes import POLICY, SHADOW, WEIGHT
 from ...routing.plan.weights import weights_of
 from .configuration import Agreed, SharedConfiguration
+from .gathered import Gathered
 
 
 class ReplicaAnswers:
-    """Implements `rest.answers.Answers`. Decisions and audit are those of `own`.
+    """Implements `rest.answers.Answers`.
 
     Args:
-        own: answers of this replica alone.
+        gathered: decisions and audit of all replicas.
         live: its configuration.
         shared: its configuration among those of its siblings.
     """
 
-    def __init__(self, own: Answers, live: LiveConfig, shared: SharedConfiguration) -> None:
-        self._own, self._live, self._shared = own, live, shared
+    def __init__(self, gathered: Gathered, live: LiveConfig, shared: SharedConfiguration) -> None:
+        self._gathered, self._live, self._shared = gathered, live, shared
 
     async def decisions(self, query: PageQuery) -> DecisionsOut:
         """See `Answers.decisions`."""
-        return await self._own.decisions(query)
+        return await self._gathered.decisions(query)
 
     async def decision(self, request_id: str) -> Explained | None:
         """See `Answers.decision`."""
-        return await self._own.decision(request_id)
+        return await self._gathered.decision(request_id)
 
     async def audit(self) -> AuditOut:
         """See `Answers.audit`."""
-        return await self._own.audit()
+        return await self._gathered.audit()
 
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
         """See `Answers.set_weights`; nothing has changed on any replica if it raises."""

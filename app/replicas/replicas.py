@@ -17,23 +17,29 @@ from ...fleet.replicas.replica import Replica
 from ...fleet.replicas.sibling import Sibling
 from .loop import ReplicaLoop
 from .metrics import replica_families
+from .pod import Place
 from .transports import transport_opener
 
 
 class Replicas:
-    """One replica among the others; it exists only if a transport is configured.
+    """One replica among the others; it exists only if there may be others.
 
     Args:
         config: of this process.
+        place: among the workers of its pod; None if it is the only one.
 
     Attributes:
         identity: of this process among them.
+        mates: names of the other workers of its pod.
         knowledge: what is shared; complete before `start`.
         letters: name -> receiver of letters; complete before `start`.
     """
 
-    def __init__(self, config: KVAtlasConfig) -> None:
-        self._config, self.identity = config, _identity(config)
+    def __init__(self, config: KVAtlasConfig, *, place: Place | None = None) -> None:
+        pod = config.replicas.name or socket.gethostname()
+        self._config, self._place = config, place
+        self.identity = _identity(config, pod if place is None else place.name(pod))
+        self.mates = place.mates(pod) if place is not None else frozenset[str]()
         self.knowledge = Knowledge(time.monotonic)
         self.letters: MutableMapping[str, Letters] = {}
         self._loop: ReplicaLoop | None = None
@@ -46,7 +52,7 @@ class Replicas:
             AccessError: the others are found by the cluster, and no API server can be reached.
         """
         replicas = self._config.replicas
-        opener = transport_opener(self._config, self.identity)
+        opener = transport_opener(self._config, self.identity, place=self._place, mates=self.mates)
         silent_ns = round(replicas.silent_after * 1e9)
         core = Replica(self.identity, self.knowledge.channels, letters=self.letters, silent_ns=silent_ns)
         self._loop = ReplicaLoop(core, opener)
@@ -75,11 +81,11 @@ class Replicas:
         return replica_families(self._loop, self.knowledge.bookings)
 
 
-def _identity(config: KVAtlasConfig) -> Identity:
+def _identity(config: KVAtlasConfig, name: str) -> Identity:
     kubernetes = config.endpoints.kubernetes
     models = sorted(name for model in config.served_models for name in model.names)
     return Identity(
-        name=config.replicas.name or socket.gethostname(),
+        name=name,
         boot=time.time_ns(),
         pool=kubernetes.inference_pool or kubernetes.endpoint_selector or ",".join(models) or "default",
         keys=f"seed={config.index.hash_seed}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 
-from ...api.rest.answers import Answers
+from ...api.rest.answers import Answers, OwnAnswers
 from ...events.tasks import keep
 from ...fleet.registered import Registry
 from ...fleet.replicas.identity import Identity
@@ -15,11 +15,14 @@ from ...fleet.replicas.sibling import Sibling
 from ...fleet.replicas.word import Word
 from ...fleet.snapshots import Snapshots
 from ...routing.plan.live import LiveConfig
+from . import requests, warm
 from .answers import ReplicaAnswers
 from .configuration import CHANNEL, SharedConfiguration
+from .gathered import Gathered
 from .registrations import SharedRegistrations
 from .replicas import Replicas
-from .warm import LETTERS, WarmStarts
+from .requests import Requests
+from .warm import WarmStarts
 
 
 class Together:
@@ -41,12 +44,17 @@ class Together:
             snapshots,
             replica=network.identity.id,
             siblings=network.living,
-            post=lambda to, payload: network.post(LETTERS, to, payload),
+            post=lambda to, payload: network.post(warm.LETTERS, to, payload),
+        )
+        self._requests = Requests(
+            network.living,
+            lambda to, payload: network.post(requests.LETTERS, to, payload),
+            expected=network.mates,
         )
         self._shared = SharedConfiguration(
             network.identity.id, network.identity.name, live, living=network.living, silent_s=silent_s
         )
-        network.letters[LETTERS] = self._warm
+        network.letters.update({warm.LETTERS: self._warm, requests.LETTERS: self._requests})
         network.knowledge.channels[CHANNEL] = self._shared.words
 
     @property
@@ -73,9 +81,9 @@ class Together:
         """See `ReplicasView.siblings`."""
         return self._network.siblings()
 
-    def answers(self, own: Answers) -> Answers:
-        """Return the REST answers of this replica among the others."""
-        return ReplicaAnswers(own, self._live, self._shared)
+    def answers(self, own: OwnAnswers) -> Answers:
+        """Return the REST answers of all replicas."""
+        return ReplicaAnswers(Gathered(own, self._requests), self._live, self._shared)
 
     def registrations(self, own: Registry) -> SharedRegistrations:
         """Return the registered instances of all replicas."""

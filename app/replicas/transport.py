@@ -44,6 +44,19 @@ class Traffic:
     connections: int = 0
     problem: str = ""
 
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return the sums of both."""
+        return Traffic(
+            sent=self.sent + other.sent,
+            sent_bytes=self.sent_bytes + other.sent_bytes,
+            received=self.received + other.received,
+            received_bytes=self.received_bytes + other.received_bytes,
+            dropped=self.dropped + other.dropped,
+            refused=self.refused + other.refused,
+            connections=self.connections + other.connections,
+            problem=self.problem or other.problem,
+        )
+
     def count_sent(self, n_bytes: int) -> None:
         """Count a message that was given to the network."""
         self.sent += 1

@@ -108,9 +108,8 @@ class ConfigFollower:
         if listed is not None and await self._has_changed(listed):
             await self._load_endpoints("file")
         # Files of another `endpoints.file` are followed no more.
-        for path in {*self._watches, *map(Path, self._live.seen)} - {*paths, listed}:
-            self._watches.pop(path, None)
-            self._live.seen.pop(str(path), None)
+        for path in self._watches.keys() - {*paths, listed}:
+            del self._watches[path]
             self._live.refusals.pop(str(path), None)
 
     async def reload(self) -> None:
@@ -119,12 +118,8 @@ class ConfigFollower:
         await self._load_endpoints("signal")
 
     async def _has_changed(self, path: Path) -> bool:
-        name = str(path)
-        watch = self._watches.setdefault(path, FileWatch(path, reported=self._live.seen.get(name)))
-        has_changed = await asyncio.to_thread(watch.settled)  # a network file system may be slow
-        if watch.reported is not None:
-            self._live.seen[name] = watch.reported
-        return has_changed
+        watch = self._watches.setdefault(path, FileWatch(path))
+        return await asyncio.to_thread(watch.settled)  # a network file system may be slow
 
     async def _load_config(self, why: str) -> None:
         files, live = self._files, self._live

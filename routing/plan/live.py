@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.changes import Change, changes
 from ...configs.errors import ConfigError
-from ...configs.file_watch import FileState
 from ...configs.loader import LoadedConfig
 from ...configs.policies import with_policy, with_shadow
 from ...configs.schema import KVAtlasConfig
@@ -27,23 +25,6 @@ log = logging.getLogger(__name__)
 
 MAX_LOGGED_CHANGES = 50
 """Most changed keys that are logged one by one; a replaced fleet would fill the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigState:
-    """State of a process's configuration, from which another process can continue.
-
-    Attributes:
-        generation: of the configuration.
-        config: in force, as it was loaded.
-        refusals: file -> why its content is not in force.
-        seen: file -> its state when it was last loaded.
-    """
-
-    generation: int
-    config: KVAtlasConfig
-    refusals: Mapping[str, str] = field(default_factory=dict[str, str])
-    seen: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
 
 
 Switch = Callable[[Plan, int], None]
@@ -62,7 +43,6 @@ class LiveConfig:
         switch: puts a plan in force, between two decisions.
         settle: slow work after a switch: frees and shrinks.
         metrics: counters.
-        present: state of another process of the same kvatlas, used in place of `config`.
 
     Raises:
         SchedulingError: the plugins make no profile.
@@ -76,32 +56,27 @@ class LiveConfig:
         switch: Switch,
         settle: Callable[[], Awaitable[None]],
         metrics: ConfigMetrics,
-        present: ConfigState | None = None,
         prepare: Callable[[Plan], Awaitable[None]] | None = None,
     ) -> None:
-        start = present or ConfigState(1, config)
-        self.loaded = start.config
+        self.loaded = config
         """The configuration in force, as it was loaded."""
-        self.plan = make_plan(start.config)
+        self.plan = make_plan(config)
         """The plan of the configuration in force."""
-        self.generation: int = start.generation
+        self.generation = 1
         """Incremented with each configuration that is put in force."""
         self.refusals: dict[str, str] = {}
         """File -> why its content is not in force."""
-        self.seen: dict[str, FileState] = {}
-        """File -> its state when it was last loaded."""
         self.on_change: Callable[[], Awaitable[None]] = _notify_nobody
         """Called after the generation or the refusals changed."""
         self.on_file: Callable[[], None] = _do_nothing
         """Called after a configuration file was loaded, which ends what REST changed."""
-        self._file = start.config
+        self._file = config
         """The configuration as its file had it."""
         self.paths = paths
         self._switch, self._settle, self._metrics = switch, settle, metrics
         self._prepare = prepare
-        self._unread: KVAtlasConfig | None = start.config
+        self._unread: KVAtlasConfig | None = config
         """Content of the files at the start, until their first check."""
-        self._adopt(start)
         self._turn = asyncio.Lock()
         metrics.generation.set_function(lambda: self.generation)
         metrics.refused.set_function(lambda: len(self.refusals))
@@ -111,36 +86,11 @@ class LiveConfig:
         """The configuration, with tiers and event plane as its plugins describe them."""
         return self.plan.config
 
-    @property
-    def state(self) -> ConfigState:
-        """The state from which another process can continue."""
-        return ConfigState(self.generation, self.loaded, self.refusals.copy(), self.seen.copy())
-
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncGenerator[KVAtlasConfig]:
         """Yield the configuration in force, and delay changes until the end of the block."""
         async with self._turn:
             yield self.in_force
-
-    async def follow(self, state: ConfigState) -> None:
-        """Put in force another process's configuration, with its generation; an older generation is ignored.
-
-        Raises:
-            ConfigRefusedError: it cannot be put in force; nothing has changed.
-        """
-        async with self._turn:
-            if state.generation >= self.generation:
-                self._adopt(state)
-            if state.generation > self.generation:
-                loaded = LoadedConfig(state.config)
-                await self._put_in_force(loaded, "sibling", "worker 0", generation=state.generation)
-
-    async def number_from(self, generation: int) -> None:
-        """Continue from this generation, if it is later than this process's."""
-        async with self._turn:
-            if generation > self.generation:
-                self._switch(self.plan, generation)
-                self.generation = generation
 
     def check_changes(self, values: Mapping[str, object]) -> None:
         """Check what REST changed on another replica, in place of all that it changed before. Nothing changes.
@@ -247,10 +197,6 @@ class LiveConfig:
                 raise
         await self.on_change()
         return found
-
-    def _adopt(self, state: ConfigState) -> None:
-        """Adopt all of a state but the configuration itself."""
-        self.refusals, self.seen = dict(state.refusals), dict(state.seen)
 
     def plan_with(self, weights: Mapping[str, object]) -> Plan:
         """Return the plan of the configuration in force with new weights for the named scorers. Nothing changes.

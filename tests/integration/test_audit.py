@@ -63,7 +63,7 @@ async def test_endpoint_that_reuses_less_than_expected_loses_credit_until_it_doe
             await playing.publish(stored(0, range(N_TOKENS)))
             await gate.served.until_applied("a", 0)
             usable = N_TOKENS - 16  # the last token is always computed
-            assert await gate.served.get("/v1/audit") == {"endpoints": [], "missingWorkers": []}
+            assert await gate.served.get("/v1/audit") == {"endpoints": [], "missingReplicas": []}
             await answered(gate, usable)
             assert await score(gate) == 1.0
 

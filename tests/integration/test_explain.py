@@ -43,7 +43,7 @@ def listed(answer: dict[str, Any]) -> list[str]:
 async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) -> None:
     scorers = [{"type": "active-request-scorer"}, {"type": "token-load-scorer"}]
     async with gateway(tmp_path, plugins=scorers, admission=ADMISSION) as gate:
-        empty: dict[str, object] = {"decisions": [], "nextCursor": None, "missingWorkers": []}
+        empty: dict[str, object] = {"decisions": [], "nextCursor": None, "missingReplicas": []}
         assert await ask(gate, "/v1/decisions") == empty
         nothing = await explain("--last", "--url", gate.url)
         requests = {

@@ -57,6 +57,39 @@ def pid_of(worker: int, parent: int) -> int:
     return int(children[worker])
 
 
+class Workers:
+    """Both workers of a kvatlas: their own metrics, and connections to each of them by the port that they share."""
+
+    def __init__(self, served: Served, stack: AsyncExitStack) -> None:
+        self._served, self._stack = served, stack
+
+    async def in_flight(self, worker: int) -> float:
+        """Return the number of requests that a worker has in flight of its own."""
+        url = f"http://127.0.0.1:{ports_of(self._served, 'rest')[worker]}/metrics"
+        async with self._served.session.get(url) as answer:
+            found = re.findall(r"^kvatlas_in_flight_requests{.*} (\S+)$", await answer.text(), re.MULTILINE)
+        return sum(map(float, found))
+
+    async def call_to(self, worker: int, request_id: str = "any") -> tuple[Call, str]:
+        """Return a call that a worker has in flight, and where it was sent; the kernel chooses the worker of each connection."""
+        (port,) = set(ports_of(self._served, "extProc").values())
+        before = [await self.in_flight(each) for each in (0, 1)]
+
+        async def is_as_before() -> bool:
+            return [await self.in_flight(each) for each in (0, 1)] == before
+
+        while True:
+            # connections of one process to one address are shared by default
+            own = (("grpc.use_local_subchannel_pool", 1),)
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=own)
+            call = call_on(await self._stack.enter_async_context(channel))
+            picked = await destination(call, request_id)
+            if await self.in_flight(worker) > before[worker]:
+                return call, picked
+            call.cancel()
+            await until(is_as_before, what="the end of the cancelled request")
+
+
 @pytest.mark.slow
 async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -> None:
     static = [{"name": address, "address": address, "events": "", "metrics": ""} for address in ADDRESSES]
@@ -68,31 +101,9 @@ async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(serving(config, tmp_path))
         await until(lambda: len(ports_of(served, "extProc")) == 2, what="both workers")
-        ports = ports_of(served, "extProc")
-        assert len(set(ports.values())) == 2
-
-        async def channel(worker: int) -> grpc.aio.Channel:
-            where = f"127.0.0.1:{ports_of(served, 'extProc')[worker]}"
-            return await stack.enter_async_context(grpc.aio.insecure_channel(where))
-
-        first, second = await channel(0), await channel(1)
-        busy = call_on(first)
-        taken = await destination(busy)
-
-        async def has_nothing_of_its_own() -> bool:
-            url = f"http://127.0.0.1:{ports_of(served, 'rest')[1]}/metrics"
-            async with served.session.get(url) as answer:
-                found = re.findall(
-                    r"^kvatlas_in_flight_requests{.*} (\S+)$", await answer.text(), re.MULTILINE
-                )
-            return found == ["0.0"] * len(ADDRESSES)
-
-        async def avoids_it() -> bool:
-            other = call_on(second)
-            picked = {await destination(other)}
-            other.cancel()
-            await until(has_nothing_of_its_own, what="the end of the cancelled request")
-            return picked == set(ADDRESSES) - {taken}
+        assert len(set(ports_of(served, "rest").values())) == 2
+        workers = Workers(served, stack)
+        busy, taken = await workers.call_to(0)
 
         async def knows_it() -> bool:
             url = f"http://127.0.0.1:{ports_of(served, 'rest')[1]}/v1/score"
@@ -102,17 +113,20 @@ async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -
             return bool(raw == 1)
 
         await until(knows_it, what="the second worker to know what the first has sent")
-        assert [await avoids_it() for _ in range(5)] == [True] * 5
+        other, avoiding = await workers.call_to(1)
+        assert {taken, avoiding} == set(ADDRESSES)
         busy.cancel()
+        other.cancel()
 
         os.kill(pid_of(1, served.process.pid), signal.SIGKILL)
-        await until(lambda: ports_of(served, "extProc")[1] != ports[1], what="the second worker again")
-        again = await channel(1)
 
-        async def routes() -> bool:
-            return await destination(call_on(again)) in ADDRESSES
+        def listens_again() -> bool:
+            return sum("worker 1 INFO" in line and "extProc listens" in line for line in served.log) == 2
 
-        await until(routes, what="the second worker with its endpoints")
+        await until(listens_again, what="the second worker again")
+        assert any("gave its snapshot" in line and "worker 1" in line for line in served.log)
+        _, picked = await workers.call_to(1)
+        assert picked in ADDRESSES
 
 
 @pytest.mark.slow
@@ -132,16 +146,18 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
             return [(each["generation"], each["config"]["weights"]["queue"]) for each in answers]
 
         assert await in_force() == [(1, 2), (1, 2)]
-        assert (await ask(1, "/v1/weights", {"queue": 7}))["missingWorkers"] == []
+        await until(lambda: hear_each_other(ask), what="both workers to hear each other")
+        assert len((await ask(1, "/v1/weights", {"queue": 7}))["replicas"]) == 2
         assert await in_force() == [(2, 7), (2, 7)]
 
+        await until(lambda: len(ports_of(served, "extProc")) == 2, what="both workers to be ready")
+        workers = Workers(served, stack)
         for worker in (0, 1):
-            where = f"127.0.0.1:{ports_of(served, 'extProc')[worker]}"
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(where))
-            await destination(call_on(channel), f"of-{worker}")
+            await workers.call_to(worker, f"of-{worker}")
         for worker in (0, 1):
             listed = await ask(worker, "/v1/decisions")
-            assert [each["requestId"] for each in listed["decisions"]] == ["of-1", "of-0"]
+            assert {each["requestId"] for each in listed["decisions"]} == {"of-1", "of-0"}
+            assert listed["missingReplicas"] == []
             for name in ("of-0", "of-1"):
                 found = await ask(worker, f"/v1/decisions/{name}")
                 assert (found["requestId"], found["configGeneration"]) == (name, 2)
@@ -150,9 +166,19 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
             before = ports_of(served, "rest")[worker]
             os.kill(pid_of(worker, served.process.pid), signal.SIGKILL)
             await until(lambda: ports_of(served, "rest")[worker] != before, what="the worker again")  # noqa: B023
-            assert await in_force() == [(2, 7), (2, 7)]
+            await until(lambda: _is(in_force, [(2, 7), (2, 7)]), what="the weights in force again")
         (tmp_path / "kvatlas.yaml").write_bytes(config_text(config | {"weights": {"queue": 3}}))
-        await until(lambda: _is(in_force, [(3, 3), (3, 3)]), what="the file's weights in force")
+
+        async def are_the_files() -> bool:
+            (first, one), (second, other) = await in_force()
+            return first == second > 2 and one == other == 3
+
+        await until(are_the_files, what="the file's weights in force")
+
+
+async def hear_each_other(ask: Callable[[int, str], Awaitable[Any]]) -> bool:
+    found = [(await ask(worker, "/v1/replicas"))["replicas"] for worker in (0, 1)]
+    return [[each["state"] for each in others] for others in found] == [["live"], ["live"]]
 
 
 async def _is(ask: Callable[[], Awaitable[object]], wanted: object) -> bool:

@@ -7,7 +7,6 @@ import random
 from array import array
 from collections.abc import Iterator
 
-from kvatlas.app.workers.sibling_loads import SiblingLoads
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event, MediumName
@@ -15,6 +14,7 @@ from kvatlas.fleet.audit import Audited, Verdict
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.in_flight import Booking
 from kvatlas.fleet.rank import Rank
+from kvatlas.fleet.replicas.bookings import Bookings
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.settings import fleet_settings
@@ -40,7 +40,7 @@ class CandidateStream:
     Args:
         fleet: an empty fleet with the settings of `CONFIG`.
         loads: the table that it reads.
-        siblings: its view of another worker, None if it has none.
+        siblings: its view of another replica, None if it has none.
         seed: of the changes.
         n_endpoints: endpoints that it has at first, and about as many later.
     """
@@ -52,10 +52,10 @@ class CandidateStream:
         *,
         seed: int,
         n_endpoints: int,
-        siblings: SiblingLoads | None = None,
+        siblings: Bookings | None = None,
     ) -> None:
         self.fleet, self.loads = fleet, loads
-        self._siblings, self._other = siblings, SiblingLoads(1, life=1.0)
+        self._siblings, self._other = siblings, Bookings()
         self._draw = random.Random(seed)
         self._n_endpoints = n_endpoints
         self._n_added = self._n_batches = 0
@@ -239,10 +239,10 @@ class CandidateStream:
             f"e{self._draw.randrange(self._n_added + 2)}"  # also of endpoints that are gone or still to come
         )
         self._other.publish(name, InFlightLoad(self._draw.randrange(5), self._draw.randrange(99)))
-        for message in self._other.changes():
-            self._siblings.receive(message, now=self._now)
+        for changed in self._other.channel.drain():
+            self._siblings.channel.apply("other", changed)
         if self._draw.random() < 0.05:
-            self._siblings.forget_silent(now=self._now + 60)
+            self._siblings.channel.drop("other")
 
     def _audit(self) -> None:
         expected = self._draw.choice((1000, 5000))

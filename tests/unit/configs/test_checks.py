@@ -296,8 +296,8 @@ from support.config_files import HEAD, message_of
             id="timeout_of_workers_too_short",
         ),
         pytest.param(
-            "server: {workers: 2}",
-            "line 3, server.health: found '0.0.0.0:9003': with 2 workers, port 9003 is also one of server.extProc",
+            "server: {workers: 2, rest: '0.0.0.0:9001'}",
+            "line 3, server.rest: found '0.0.0.0:9001': with 2 workers, port 9002 is also one of server.extProc",
             id="ports_of_workers_meet",
         ),
         pytest.param(

@@ -138,20 +138,6 @@ def test_marked_state_is_not_reported(tmp_path: Path, look: Callable[[FileWatch]
     assert look(watch).count(True) == 1
 
 
-@pytest.mark.parametrize("look", [settled, changed])
-def test_watch_continues_from_the_state_that_another_reported(
-    tmp_path: Path, look: Callable[[FileWatch], list[bool]]
-) -> None:
-    path = tmp_path / "file.yaml"
-    write(path, "one")
-    before = FileWatch(path)
-    look(before)
-
-    assert not any(look(FileWatch(path, reported=before.reported)))
-    write(path, "two")
-    assert look(FileWatch(path, reported=before.reported)).count(True) == 1
-
-
 def test_any_of_several_files_is_reported(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b", "c")]
     watch = FileWatch(*paths)

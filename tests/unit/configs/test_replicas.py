@@ -77,7 +77,7 @@ VALKEY = "replicas:\n  transport: valkey\n  valkey: {%s}"
         ),
         pytest.param(
             "server: {workers: 2, health: ''}\n" + MESH % "listen: 'ipc:///run/a', discover: {dns: 'a:1'}",
-            "server.workers: found 2 together with replicas, expected 1; run more replicas instead",
+            "server.workers: found 2 together with replicas.transport mesh, whose port takes one process, expected 1",
             id="workers",
         ),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvatlas.app.workers.sibling_loads import SiblingLoads
+from kvatlas.fleet.replicas.bookings import Bookings
 from kvatlas.fleet.scrape.loads import LoadTable
 from support.candidate_stream import CONFIG, CandidateStream
 from support.fleets import make_fleet
@@ -20,13 +20,13 @@ from support.fleets import make_fleet
 GOLDEN = Path(__file__).parents[2] / "golden" / "candidates"
 N_STEPS = 400
 CASES = [(1, 1, False), (2, 5, False), (3, 12, True), (4, 40, False), (5, 40, True), (6, 150, False)]
-"""Seed, endpoints, and whether there is another worker."""
+"""Seed, endpoints, and whether there is another replica."""
 
 
 async def lines(seed: int, n_endpoints: int, *, has_sibling: bool) -> list[str]:
     """Return one line per request of a stream."""
     loads = LoadTable(stale_after_s=CONFIG.metrics_scrape.stale_after)
-    siblings = SiblingLoads(0, life=1.0) if has_sibling else None
+    siblings = Bookings() if has_sibling else None
     async with make_fleet(CONFIG, loads=loads, siblings=siblings) as fleet:
         stream = CandidateStream(fleet, loads, seed=seed, n_endpoints=n_endpoints, siblings=siblings)
         return list(stream.steps(N_STEPS))

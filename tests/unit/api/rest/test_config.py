@@ -96,7 +96,6 @@ async def test_weights_named_are_changed(rest: Rest) -> None:
             "generation": 2,
             "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
             "weights": {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5},
-            "missingWorkers": [],
             "replicas": [],
         },
     )

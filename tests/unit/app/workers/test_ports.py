@@ -1,0 +1,42 @@
+"""Ports that workers share, and nobody else."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kvatlas.api.acceptor import listen
+from kvatlas.api.errors import ListenError
+from kvatlas.app.workers.ports import SharedPorts
+from kvatlas.configs.address import HostPort
+from kvatlas.configs.listeners import ServerConfig
+
+ANY = ServerConfig(ext_proc="127.0.0.1:0", health="", rest="127.0.0.1:0", metrics="")
+
+
+def test_workers_listen_together_and_nobody_else() -> None:
+    ports = SharedPorts(ANY)
+    server = ports.applied(ANY)
+    where = HostPort.parse(server.ext_proc)
+    assert (server.health, server.rest) == ("", ANY.rest)
+    workers = [listen("server.extProc", where.host, where.port, is_shared=True) for _ in range(2)]
+    try:
+        assert {each.getsockname()[1] for each in workers} == {where.port}
+        with pytest.raises(ListenError, match=r"server\.rest: cannot listen"):
+            listen("server.rest", where.host, where.port)
+        with pytest.raises(
+            ListenError, match=r"server\.extProc: cannot listen on .*; stop what listens there"
+        ):
+            SharedPorts(server)
+    finally:
+        ports.close()
+        for each in workers:
+            each.close()
+    listen("server.rest", where.host, where.port).close()
+
+
+def test_address_that_was_changed_since_the_start_stays_as_it_is() -> None:
+    ports = SharedPorts(ANY)
+    changed = msgspec.structs.replace(ANY, ext_proc="127.0.0.1:9002")
+    assert ports.applied(changed) == changed
+    ports.close()
