@@ -17,6 +17,8 @@ _REACH = {
 }
 """Transport -> what to look at if nobody is heard."""
 
+_RETRIED = "what the line above names; it is tried again by itself, and each replica decides by what it knows"
+
 
 def _heard(deployment: Deployment) -> Iterator[Finding]:
     view = deployment.replicas
@@ -25,7 +27,9 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
         return
     siblings = view.siblings()
     live = [each for each in siblings if each.state is SiblingState.LIVE]
-    if not siblings:
+    if view.problem:
+        yield Finding(State.FAIL, f"{view.transport}: {view.problem}", _RETRIED)
+    elif not siblings:
         yield Finding(
             State.WARN,
             f"replicas.transport is {view.transport}, and no other replica is heard: this one decides alone",
