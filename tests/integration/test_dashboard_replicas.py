@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from playwright.async_api import Route, expect
 
-from kvatlas.api.rest.replica_models import ReplicaOut, ReplicasOut
 from support.browser import NARROW, WIDE, Scheme, chromium, open_page
 from support.contrast import hard_to_read
 from support.dashboard_page import cells
 from support.fleets import make_endpoint
 from support.local_process import local_process
+from support.shown_replicas import FIVE, other, replicas_answer
 
 pytestmark = pytest.mark.slow
 
@@ -20,34 +18,8 @@ LOOKS: tuple[tuple[tuple[int, int], Scheme], ...] = ((WIDE, "light"), (NARROW, "
 ROWS = "#replicas-table tbody tr"
 
 
-def other(name: str, state: Any = "live", **more: Any) -> ReplicaOut:
-    facts = {"version": "0.1.0", "age_seconds": 0.12, "generation": 3, "configuration": "aa"}
-    counts = {"missing_messages": 0, "received_messages": 9, "received_bytes": 20_480, "problem": None}
-    return ReplicaOut(**({"name": name, "id": f"{name}/1", "state": state} | facts | counts | more))
-
-
-def answer(*others: ReplicaOut, problem: str | None = None) -> ReplicasOut:
-    own = {"name": "kvatlas-1", "id": "kvatlas-1/1", "generation": 3, "configuration": "aa"}
-    return ReplicasOut(transport="mesh", problem=problem, replicas=list(others), **own)  # type: ignore[arg-type]
-
-
-UNHEARD = {"generation": None, "configuration": None}
-FIVE = answer(
-    other("kvatlas-0"),
-    other("kvatlas-2", "behind", missing_messages=4, configuration="bb", generation=2),
-    other("kvatlas-3", "silent", age_seconds=75.2, **UNHEARD),
-    other(
-        "kvatlas-4",
-        "refused",
-        version="",
-        **UNHEARD,
-        problem="kvatlas-4 speaks version 2 of the protocol, this replica version 1",
-    ),
-)
-
-
 async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
-    said = answer(other("kvatlas-0"))
+    said = replicas_answer(other("kvatlas-0"))
 
     async def replicas(route: Route) -> None:
         await route.fulfill(json=said.model_dump(by_alias=True))
@@ -78,7 +50,7 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
             await expect(rows.nth(3)).to_contain_text("75 s ago")
             await expect(rows.nth(4)).to_contain_text("kvatlas-4 speaks version 2 of the protocol")
 
-            said = answer(problem="the server's certificate is refused")
+            said = replicas_answer(problem="the server's certificate is refused")
             await expect(view.page.locator("#replicas-problem")).to_have_text(
                 "the server's certificate is refused"
             )
