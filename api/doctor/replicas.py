@@ -12,7 +12,8 @@ from .deployment import Deployment
 ALONE = "no other replicas are configured: this process decides alone"
 
 _REACH = {
-    "mesh": "run a second one; replicas.mesh.discover has to name it, and network policies to allow replicas.mesh.listen",
+    "mesh": "run a second one; replicas.mesh.discover has to name it (the log says if a name cannot be resolved), and "
+    "network policies to allow replicas.mesh.listen",
     "valkey": "run a second one, with the same replicas.valkey address and prefix",
 }
 """Transport -> what to look at if nobody is heard."""
@@ -40,7 +41,7 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
         if reason == "secret":
             yield Finding(
                 State.FAIL,
-                f"{count:.0f} connections of replicas with another secret were refused",
+                f"{count:.0f} connections of replicas with another secret were refused since the start",
                 "the same content in replicas.mesh.secretFile of all replicas; restart those that had the old one",
             )
     if live:

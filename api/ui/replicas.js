@@ -52,7 +52,7 @@ function row() {
     node: el("tr", { role: "row" }, COLUMNS.map((column, number) => cell(column, ...cells[number]))),
     update(replica) {
       const isHere = replica.state === "here", isHeard = HEARD.has(replica.state);
-      setText(name, replica.name);
+      setText(name, replica.name || "no name");
       setText(notes, isHere ? "this replica" : replica.version ? `kvatlas ${replica.version}` : "");
       setText(warning, warningOf(replica));
       setText(state, isHere ? "decides" : replica.state);

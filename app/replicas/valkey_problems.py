@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from .valkey_server import TIMEOUT_S
 
 _HOST_MISMATCH = (62, 64)
 """OpenSSL's codes of a certificate that is good, but of another host name or address."""
+
+_CONNECTING = re.compile(r"Error -?\d+ connecting to (\S+)\. (.*?)\.?")
+"""The words of the client's library: address and reason."""
 
 
 class ProblemKind(StrEnum):
@@ -51,6 +55,9 @@ def problem_of(error: Exception, config: ValkeyConfig) -> ConnectionProblem:
     for each in _causes(error):
         if (found := _known(each, config)) is not None:
             return found
+    if connecting := _CONNECTING.fullmatch(str(error)):
+        text = f"cannot connect to the server at {connecting[1]}: {connecting[2]}"
+        return ConnectionProblem(ProblemKind.UNREACHED, text)
     return ConnectionProblem(ProblemKind.UNREACHED, f"the server cannot be used: {error}")
 
 

@@ -58,8 +58,11 @@ async def test_wrong_password_is_said_and_the_right_one_taken_up(tmp_path: Path)
 
 
 async def test_no_server_is_said(tmp_path: Path) -> None:
-    async with nodes("a", address=f"127.0.0.1:{free_port()}") as (a,):
-        await until(lambda: "the server cannot be used" in a.transport.traffic.problem, what="the problem")
+    address = f"127.0.0.1:{free_port()}"
+    async with nodes("a", address=address) as (a,):
+        await until(lambda: bool(a.transport.traffic.problem), what="the problem")
+        assert a.transport.traffic.problem.startswith(f"cannot connect to the server at {address}: Conn")
+        assert a.transport.traffic.failures["unreached"] > 0
 
 
 async def test_server_that_is_gone_and_comes_back_empty_is_used_again(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ FIVE = replicas_answer(
     other("kvatlas-2", "behind", missing_messages=4, configuration="bb", generation=2),
     other("kvatlas-3", "silent", age_seconds=75.2, **UNHEARD),
     other(
-        "kvatlas-4",
+        "",
         "refused",
         version="",
         **UNHEARD,
-        problem="kvatlas-4 speaks version 2 of the protocol, this replica version 1",
+        problem="a replica speaks version 2 of the protocol, this one version 1",
     ),
 )

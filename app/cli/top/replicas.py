@@ -33,7 +33,7 @@ def replicas_line(replicas: ReplicasOut) -> Text:
 def _troubles(replicas: ReplicasOut) -> Iterator[tuple[str, str]]:
     for each in replicas.replicas:
         if each.state == "refused":
-            yield f"{each.name} refused", "bold red"
+            yield f"{each.name or 'one without a name'} refused", "bold red"
         elif each.state == "silent":
             yield f"{each.name} silent for {each.age_seconds:.0f} s", "red"
         elif each.missing_messages:

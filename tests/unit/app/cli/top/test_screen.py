@@ -115,7 +115,7 @@ def test_screen_has_state_rates_endpoints_and_decisions() -> None:
         pytest.param(
             FIVE,
             "replicas: 2 others heard, at most 0.1 s ago, 4 messages of kvatlas-2 missing, kvatlas-3 silent for 75 s, "
-            "kvatlas-4 refused, kvatlas-2 has another configuration",
+            "one without a name refused, kvatlas-2 has another configuration",
             id="troubles",
         ),
     ],
