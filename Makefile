@@ -11,6 +11,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
 HOSTILE_SECONDS ?= 60
+REPLICA_RATE ?= 500
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
@@ -84,9 +85,9 @@ replicas: $(INSTALLED) ## Several replicas beside one picker, and what siblings 
 	$(BIN)/python -m bench replicas --write $(ARGS)
 	$(BIN)/python -m bench replica-cost --write
 
-replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, updated, without their server, at 500 requests/s: half an hour
-	KVATLAS_REPLICA_RATE=500 KVATLAS_REPLICA_PHASE_S=60 KVATLAS_REPLICA_GONE_S=60 \
-		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py $(ARGS)
+replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, cut off, updated, without their server, at REPLICA_RATE requests/s: an hour
+	KVATLAS_REPLICA_RATE=$(REPLICA_RATE) KVATLAS_REPLICA_PHASE_S=60 KVATLAS_REPLICA_GONE_S=60 \
+		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py tests/integration/test_replicas_partition.py $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
 	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)

@@ -28,6 +28,7 @@ def expected(info: inspect.Type) -> str:
             words = "true or false"
         case inspect.StrType():
             words = "text" + _length(info.min_length, info.max_length, "characters")
+            words += f" that matches {info.pattern}" if info.pattern else ""
         case inspect.VarTupleType():
             words = "a list" + _length(info.min_length, info.max_length, "entries")
         case inspect.DictType():

@@ -12,10 +12,13 @@ from .deployment import Deployment
 ALONE = "no other replicas are configured: this process decides alone"
 
 _REACH = {
-    "mesh": "run a second one; replicas.mesh.discover has to name it, and network policies to allow replicas.mesh.listen",
+    "mesh": "run a second one; replicas.mesh.discover has to name it (the log says if a name cannot be resolved), and "
+    "network policies to allow replicas.mesh.listen",
     "valkey": "run a second one, with the same replicas.valkey address and prefix",
 }
 """Transport -> what to look at if nobody is heard."""
+
+_RETRIED = "what the line above names; it is tried again by itself, and each replica decides by what it knows"
 
 
 def _heard(deployment: Deployment) -> Iterator[Finding]:
@@ -25,7 +28,9 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
         return
     siblings = view.siblings()
     live = [each for each in siblings if each.state is SiblingState.LIVE]
-    if not siblings:
+    if view.problem:
+        yield Finding(State.FAIL, f"{view.transport}: {view.problem}", _RETRIED)
+    elif not siblings:
         yield Finding(
             State.WARN,
             f"replicas.transport is {view.transport}, and no other replica is heard: this one decides alone",
@@ -36,7 +41,7 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
         if reason == "secret":
             yield Finding(
                 State.FAIL,
-                f"{count:.0f} connections of replicas with another secret were refused",
+                f"{count:.0f} connections of replicas with another secret were refused since the start",
                 "the same content in replicas.mesh.secretFile of all replicas; restart those that had the old one",
             )
     if live:

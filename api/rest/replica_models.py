@@ -35,6 +35,9 @@ class ReplicasOut(Own):
     transport: str = Field(description="`none` if this process decides alone")
     name: str | None = Field(description="of this replica; null if it decides alone")
     id: str | None
+    problem: str | None = Field(
+        description="why nobody, or not everybody, is reached, and what to do; null if all is well"
+    )
     generation: int = Field(description="of the configuration in force here")
     configuration: str = Field(description="digest, as below")
     replicas: list[ReplicaOut] = Field(description="the others, by name")

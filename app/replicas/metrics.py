@@ -25,6 +25,7 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
     resyncs = counter("replica_resyncs", "Times that all that a sibling owns was asked for.")
     silenced = counter("replica_silenced", "Siblings that fell silent.")
     connections = counter("replica_connections", "Connections to siblings, or to their server.")
+    failures = counter("replica_connection_failures", "Connections to the server between the replicas that failed or broke.", "reason")  # fmt: skip
     if loop is not None:
         counters, traffic = loop.core.counters, loop.transport.traffic
         found = loop.core.siblings()
@@ -51,6 +52,8 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
         resyncs.add_metric([], counters.asked)
         silenced.add_metric([], counters.silenced)
         connections.add_metric([], traffic.connections)
+        for reason, count in traffic.failures.items():
+            failures.add_metric([reason], count)
     yield from (
         siblings,
         oldest,
@@ -62,4 +65,5 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
         resyncs,
         silenced,
         connections,
+        failures,
     )

@@ -63,6 +63,11 @@ class Replicas:
         if self._loop is not None:
             await self._loop.stop()
 
+    @property
+    def problem(self) -> str:
+        """Why nobody, or not everybody, can be reached; empty if there is no problem."""
+        return self._loop.transport.traffic.problem if self._loop is not None else ""
+
     def siblings(self) -> Sequence[Sibling]:
         """Return the others, as known."""
         return self._loop.core.siblings() if self._loop is not None else ()

@@ -68,6 +68,11 @@ class Together:
         return self._transport
 
     @property
+    def problem(self) -> str:
+        """See `ReplicasView.problem`."""
+        return self._network.problem
+
+    @property
     def word(self) -> Word:
         """See `ReplicasView.word`."""
         return self._shared.agreement.word

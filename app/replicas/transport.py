@@ -32,6 +32,7 @@ class Traffic:
         dropped: messages that were not sent, by reason: `queue_full`, or `not_connected`.
         refused: connections and messages that were refused, by reason.
         connections: connections that succeeded; more than one shows reconnects.
+        failures: connections to their server that failed or broke, by reason.
         problem: why nobody, or not everybody, is reached, in words; empty if there is no problem.
     """
 
@@ -42,6 +43,7 @@ class Traffic:
     dropped: Counter[str] = field(default_factory=Counter[str])
     refused: Counter[str] = field(default_factory=Counter[str])
     connections: int = 0
+    failures: Counter[str] = field(default_factory=Counter[str])
     problem: str = ""
 
     def __add__(self, other: Traffic) -> Traffic:

@@ -13,8 +13,6 @@ import random
 from collections.abc import Sequence
 
 from redis.asyncio.connection import Connection
-from redis.exceptions import ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...configs.address import HostPort
 from ...configs.replicas import ValkeyConfig
@@ -22,6 +20,7 @@ from ...fleet.replicas.envelope import sender_of
 from ...fleet.replicas.replica import Outgoing
 from ..errors import ReplicaError
 from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
+from .valkey_problems import problem_of
 from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer, call, reply_of
 
 log = logging.getLogger(__name__)
@@ -56,6 +55,7 @@ class Valkey:
         self._base = f"{config.prefix}{{{pool.replace('}', ')')}}}:"
         self._replica, self._on_message = replica, on_message
         self._all, self._own = (f"{self._base}{name}".encode() for name in ("all", replica))
+        self._config = config
         self._server = ValkeyServer(config, channel=self._own.decode())
         self.traffic = Traffic()
         self._queue = SendQueue(self.traffic)
@@ -181,20 +181,15 @@ class Valkey:
         log.info("replicas: connected to the server at %s", place)
 
     def _lost(self, error: Exception) -> None:
-        problem = _in_words(error)
-        if problem != self.traffic.problem:
-            self.traffic.problem = problem
-            log.warning("replicas: %s; it is tried again, and each replica decides by what it knows", problem)
+        problem = problem_of(error, self._config)
+        self.traffic.failures[problem.kind] += 1
+        if problem.text != self.traffic.problem:
+            self.traffic.problem = problem.text
+            log.warning(
+                "replicas: %s; it is tried again, and each replica decides by what it knows", problem.text
+            )
 
 
 def _confirm(reply: Sequence[object]) -> None:
     if not reply or reply[0] != b"ssubscribe":
         raise ReplicaError(f"expected the confirmation of a subscription, found {reply!r:.100}")
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, ResponseError) and "unknown command" in str(error).lower():
-        return "the server is too old: it has no sharded channels; Redis 7 or Valkey has them"
-    if isinstance(error, TimeoutError | RedisTimeoutError):
-        return f"the server does not reply within {TIMEOUT_S:g} s"
-    return f"the server cannot be used: {error}"

@@ -17,8 +17,8 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import RedisError
 
 from ...configs.address import HostPort
-from ...configs.replicas import ValkeyConfig
-from ..errors import ReplicaError
+from ...configs.replicas import ValkeyConfig, ValkeyTlsConfig
+from ..errors import PasswordError, ReplicaError, TlsFileError
 
 TIMEOUT_S = 2.0
 """Longest wait for a connection, and for a reply. A server that is there replies in a millisecond.
@@ -43,11 +43,13 @@ class Credentials(CredentialProvider):
         """Return the password, after the user if there is one.
 
         Raises:
-            ReplicaError: the file cannot be read, or the variable is not set.
+            PasswordError: the file cannot be read, or the variable is not set.
         """
         password = self._of_file() if self._file else os.environ.get(self._variable)
         if password is None:
-            raise ReplicaError(f"the environment variable {self._variable!r} with the password is not set")
+            raise PasswordError(
+                f"replicas.valkey.passwordEnv: the environment variable {self._variable!r} is not set"
+            )
         return (self._username, password) if self._username else (password,)
 
     def _of_file(self) -> str:
@@ -55,7 +57,7 @@ class Credentials(CredentialProvider):
             with Path(self._file).open("rb") as file:
                 return file.read(MAX_PASSWORD_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ReplicaError(f"cannot read the password in {self._file!r}: {error}") from None
+            raise PasswordError(f"cannot read the password in {self._file!r}: {_reason(error)}") from None
 
 
 class ValkeyServer:
@@ -160,6 +162,7 @@ class ValkeyServer:
         elif username:
             options["username"] = username
         if tls.enabled:
+            _check_files(tls)
             connection: Connection = SSLConnection(
                 **options,
                 ssl_ca_certs=tls.ca_file or None,
@@ -197,6 +200,21 @@ async def reply_of(connection: Connection) -> Sequence[object]:
     async with asyncio.timeout(TIMEOUT_S):
         reply = cast("object", await connection.read_response(disable_decoding=True))
     return cast("Sequence[object]", reply) if isinstance(reply, list) else ()
+
+
+def _check_files(tls: ValkeyTlsConfig) -> None:
+    """Raise a TlsFileError that names the first file that cannot be read; the client's library names none."""
+    files = (("caFile", tls.ca_file), ("certFile", tls.cert_file), ("keyFile", tls.key_file))
+    for key, file in files:
+        try:
+            if file:
+                Path(file).open("rb").close()
+        except OSError as error:
+            raise TlsFileError(f"replicas.valkey.tls.{key}: cannot read {file!r}: {_reason(error)}") from None
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
 
 
 def _node(node: Sequence[object], asked: HostPort) -> HostPort:

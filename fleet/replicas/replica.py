@@ -33,6 +33,9 @@ MAX_SIBLINGS = 64
 MAX_REFUSED = 16
 """Refused senders that are shown."""
 
+MAX_LOGGED = 64
+"""Refusals that are logged, each sender once for each reason; anybody may send under any name."""
+
 
 class Heartbeat(msgspec.Struct, array_like=True):
     """Payload of a heartbeat: version of kvatlas, and the last sequence number of each channel."""
@@ -121,6 +124,7 @@ class Replica:
         """The siblings by name, of which one life counts."""
         self._refused: dict[str, tuple[Refusal, int]] = {}
         """Refused senders by name, with the time of their last message."""
+        self._logged: set[tuple[str, Refused]] = set()
         self._beat_ns: int | None = None
         self._ticked_ns: int | None = None
         for channel in self._channels.values():
@@ -334,6 +338,10 @@ class Replica:
 
     def _refuse(self, refusal: Refusal, now_ns: int) -> None:
         self.counters.refused[refusal.reason] += 1
+        kind = refusal.sender, refusal.reason
+        if kind not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(kind)
+            log.warning("replicas: messages are refused: %s; this is not logged again", refusal.text)
         self._refused.pop(refusal.sender, None)
         self._refused[refusal.sender] = refusal, now_ns
         if len(self._refused) > MAX_REFUSED:

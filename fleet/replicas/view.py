@@ -24,6 +24,11 @@ class ReplicasView(Protocol):
         ...
 
     @property
+    def problem(self) -> str:
+        """Why nobody, or not everybody, can be reached, and what to do; empty if there is no problem."""
+        ...
+
+    @property
     def word(self) -> Word:
         """What this replica says about its configuration."""
         ...

@@ -3,63 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from kvatlas.app.replicas.valkey import Valkey
 from kvatlas.app.replicas.valkey_server import TIMEOUT_S
-from kvatlas.configs.replicas import ValkeyConfig
-from kvatlas.fleet.replicas.replica import Outgoing
+from support.valkey_nodes import connected, nodes, until_heard
 from support.valkey_process import Server, cluster, free_port, one, sentinel_set
 from support.waiting import until
-
-
-class Node:
-    """A transport and what it received."""
-
-    def __init__(self, name: str, config: dict[str, Any]) -> None:
-        self.name = name
-        self.received: list[bytes] = []
-        converted = msgspec.convert(config, ValkeyConfig)
-        self.transport = Valkey(converted, pool="p", replica=name, on_message=self.received.append)
-
-    def says(self, payload: bytes, to: str | None = None) -> None:
-        self.transport.send(Outgoing(to, payload))
-
-    async def until_received(self, payload: bytes) -> None:
-        await until(lambda: payload in self.received, what=f"{payload!r} among {self.received}")
-
-
-@asynccontextmanager
-async def nodes(*names: str, **config: Any) -> AsyncGenerator[list[Node]]:
-    """Run transports with one configuration."""
-    made = [Node(name, config) for name in names]
-    tasks = [asyncio.create_task(each.transport.run()) for each in made]
-    try:
-        yield made
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def connected(*found: Node) -> None:
-    await until(lambda: all(each.transport.is_connected for each in found), what="connections")
-
-
-async def until_heard(speaker: Node, listener: Node, payload: bytes) -> None:
-    """Say something again and again until it is received, as heartbeats are."""
-
-    def is_heard() -> bool:
-        speaker.says(payload)
-        return payload in listener.received
-
-    await until(is_heard, what=f"{payload!r}")
 
 
 async def test_messages_reach_all_or_the_one_that_is_named(tmp_path: Path) -> None:
@@ -107,8 +58,11 @@ async def test_wrong_password_is_said_and_the_right_one_taken_up(tmp_path: Path)
 
 
 async def test_no_server_is_said(tmp_path: Path) -> None:
-    async with nodes("a", address=f"127.0.0.1:{free_port()}") as (a,):
-        await until(lambda: "the server cannot be used" in a.transport.traffic.problem, what="the problem")
+    address = f"127.0.0.1:{free_port()}"
+    async with nodes("a", address=address) as (a,):
+        await until(lambda: bool(a.transport.traffic.problem), what="the problem")
+        assert a.transport.traffic.problem.startswith(f"cannot connect to the server at {address}: Conn")
+        assert a.transport.traffic.failures["unreached"] > 0
 
 
 async def test_server_that_is_gone_and_comes_back_empty_is_used_again(tmp_path: Path) -> None:

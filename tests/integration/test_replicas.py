@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from support.faketime import Clock, needs_faketime
 from support.gateway import ADDRESSES, FLEET, Gateway, asking
 from support.replica_sections import mesh
 from support.serve import Served, serving
 from support.waiting import until
-
-FAKETIME = Path(sys.executable).parent / "libfaketimeMT.so.1"
 
 
 @asynccontextmanager
@@ -115,24 +113,19 @@ async def test_frozen_replica_is_left_out_and_comes_back_whole(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FAKETIME.exists(), reason="libfaketime is missing: make test-programs")
+@needs_faketime
 async def test_clock_of_one_replica_that_jumps_by_hours_changes_nothing(tmp_path: Path) -> None:
-    clock = tmp_path / "clock"
+    clock = Clock(tmp_path / "clock")
     # Only the clock can be off by so much, and no machine so slow.
     sections = {name: {**each, "silentAfter": "60s"} for name, each in mesh(tmp_path, "one", "two").items()}
-    clock.write_text("+0")
-    environment = {
-        "LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }  # fmt: skip
     async with (
         replica(tmp_path, sections["one"]) as first,
-        replica(tmp_path, sections["two"], environment=environment) as second,
+        replica(tmp_path, sections["two"], environment=clock.environment) as second,
     ):
         await until_siblings(first, "live", 1)
         await until_siblings(second, "live", 1)
-        for jump in ("+10800", "-10800"):
-            clock.write_text(jump)
+        for jump in (10800, -10800):
+            clock.jump(jump)
             for here, there in ((first, second), (second, first)):
                 sent = await here.request()
                 await until(sees(there, sent.endpoint, 1), what="a request")

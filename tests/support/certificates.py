@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import trustme
+
 from kvatlas.api.tls.self_signed import self_signed
 from kvatlas.configs.listeners import TlsConfig
 
@@ -46,3 +48,25 @@ def certificate_files(folder: Path) -> CertificateFiles:
     files = CertificateFiles(folder)
     files.renew()
     return files
+
+
+class Authority:
+    """An authority whose certificate is in a file, and files of those that it certifies.
+
+    Attributes:
+        file: PEM file with its certificate.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder, self._authority = folder, trustme.CA()
+        self.file = folder / "ca.crt"
+        self._authority.cert_pem.write_to_path(self.file)
+
+    def certify(self, name: str) -> tuple[Path, Path]:
+        """Certify a host name, address or user; return the files of the certificate and its key."""
+        certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
+        made = self._authority.issue_cert(name)
+        certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(key)
+        return certificate, key

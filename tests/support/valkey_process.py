@@ -16,6 +16,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from support.certificates import Authority
 from support.programs import find_program
 from support.waiting import until
 
@@ -37,6 +38,54 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@dataclass(frozen=True)
+class ServerTls:
+    """TLS of a server, and of the connections to it: clients need a certificate of the same authority.
+
+    Attributes:
+        authority: of both sides.
+        host: name or address in the server's certificate.
+    """
+
+    authority: Authority
+    host: str
+
+    def options(self, port: int) -> tuple[str, ...]:
+        """Return the server's options, which listens for TLS alone."""
+        certificate, key = map(str, self.authority.certify(self.host))
+        files = ("--tls-cert-file", certificate, "--tls-key-file", key)
+        return (
+            "--port",
+            "0",
+            "--tls-port",
+            str(port),
+            *files,
+            "--tls-ca-cert-file",
+            str(self.authority.file),
+        )
+
+    def client(self) -> dict[str, Any]:
+        """Return the section `tls` of a client."""
+        certificate, key = map(str, self.authority.certify("user@kvatlas"))
+        return {
+            "enabled": True,
+            "caFile": str(self.authority.file),
+            "certFile": certificate,
+            "keyFile": key,
+        }
+
+    def call(self) -> dict[str, Any]:
+        """Return arguments of a plain client of the library."""
+        files = self.client()
+        return {
+            "ssl": True,
+            "ssl_ca_certs": files["caFile"],
+            "ssl_certfile": files["certFile"],
+            "ssl_keyfile": files["keyFile"],
+            "ssl_check_hostname": False,
+        }
+
+
 @dataclass
 class Server:
     """A server process, which can be killed, frozen and started again."""
@@ -46,6 +95,7 @@ class Server:
     options: Sequence[str] = ()
     is_sentinel: bool = False
     password: str | None = None
+    tls: ServerTls | None = None
     process: asyncio.subprocess.Process | None = None
 
     @property
@@ -61,7 +111,8 @@ class Server:
         self.process = await asyncio.create_subprocess_exec(
             program,
             str(file),
-            *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
+            *(("--port", str(self.port)) if self.tls is None else self.tls.options(self.port)),
+            *("--bind", "127.0.0.1", "--dir", str(self.folder)),
             *(() if self.password is None else ("--requirepass", self.password)),
             *(("--sentinel",) if self.is_sentinel else ("--save", "", "--appendonly", "no")),
             *(() if self.is_sentinel else ("--repl-diskless-sync-delay", "0")),
@@ -73,7 +124,8 @@ class Server:
 
     async def call(self, *command: object) -> Any:
         """Send a command as the default user and return its reply."""
-        async with Redis(port=self.port, socket_timeout=5, password=self.password) as client:
+        tls = {} if self.tls is None else self.tls.call()
+        async with Redis(port=self.port, socket_timeout=5, password=self.password, **tls) as client:
             return await cast("Any", client).execute_command(*command)
 
     async def kill(self) -> None:
@@ -120,9 +172,11 @@ async def running(*servers: Server) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def one(folder: Path, *, password: str | None = None) -> AsyncGenerator[Server]:
+async def one(
+    folder: Path, *, password: str | None = None, tls: ServerTls | None = None
+) -> AsyncGenerator[Server]:
     """Run one server."""
-    server = Server(folder / "server", free_port(), password=password)
+    server = Server(folder / "server", free_port(), password=password, tls=tls)
     async with running(server):
         yield server
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ....api.rest.frame_models import LiveFrame
 from ....api.rest.models import Own
+from ....api.rest.replica_models import ReplicasOut
 from ..client import Client
 
 COUNTERS = {
@@ -41,6 +42,7 @@ class TopOut(Own):
 
     frame: LiveFrame
     rates: RatesOut | None = Field(description="null at the first look, and where /metrics is refused")
+    replicas: ReplicasOut | None = Field(description="as in /v1/replicas; null if this process decides alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,13 @@ class Sample:
         frame: the state.
         counters: as in `COUNTERS`; None if `/metrics` is refused.
         at: monotonic seconds.
+        replicas: the other replicas; None if this process decides alone.
     """
 
     frame: LiveFrame
     counters: dict[str, float] | None
     at: float
+    replicas: ReplicasOut | None = None
 
     def since(self, before: Sample | None) -> RatesOut | None:
         """Return the rates since an earlier sample; None if they are unknown, as after a restart."""
@@ -71,11 +75,14 @@ def take_sample(client: Client) -> Sample:
     """Fetch state and counters.
 
     Raises:
-        AskError: as of `Client.event`.
+        AskError: as of `Client.event` and `Client.get`.
     """
     frame = client.event("/v1/live", LiveFrame)
     text = client.text("/metrics")
-    return Sample(frame, None if text is None else _counters(text), time.monotonic())
+    replicas = client.get("/v1/replicas", ReplicasOut)
+    if replicas is not None and replicas.transport == "none":
+        replicas = None
+    return Sample(frame, None if text is None else _counters(text), time.monotonic(), replicas)
 
 
 def _counters(text: str) -> dict[str, float]:

@@ -10,8 +10,11 @@ from rich.text import Text
 
 from ....api.rest.frame_models import LiveDecisionOut, LiveFrame
 from ....api.rest.models import EndpointOut, TierOut
+from ....api.rest.replica_models import ReplicasOut
 from ....events.stream import Trust
+from .names import clean
 from .rates import RatesOut
+from .replicas import replicas_line
 
 TRUST_STYLES = {"live": "green", "replaying": "cyan", "partial": "yellow", "stale": "red", "dark": "bold red"}
 
@@ -23,8 +26,8 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 WARM, HOT = 0.8, 0.95
 """Fill levels from which a capacity is yellow, and red."""
 
-TOP_LINES = 4
-"""Lines of title, rates, an empty line and the headings of endpoints."""
+TOP_LINES = 2
+"""Lines of an empty line and the headings of endpoints."""
 
 DECISIONS_LINES = 2
 """Lines of an empty line and the headings of decisions."""
@@ -36,7 +39,13 @@ _ID_CHARS = 12
 
 
 def screen(
-    url: str, frame: LiveFrame, rates: RatesOut | None, *, n_lines: int | None, gone: str = ""
+    url: str,
+    frame: LiveFrame,
+    rates: RatesOut | None,
+    *,
+    n_lines: int | None,
+    replicas: ReplicasOut | None = None,
+    gone: str = "",
 ) -> RenderableType:
     """Return the whole view, cut to `n_lines`.
 
@@ -45,20 +54,25 @@ def screen(
         frame: its state.
         rates: of its counters; None while they are unknown.
         n_lines: lines of the terminal; None for no limit.
+        replicas: the other replicas; None if the process decides alone.
         gone: age and reason of a lost connection; empty while the process answers.
     """
-    n_endpoints, n_decisions = _shares(frame.endpoint_count, len(frame.decisions), n_lines)
-    parts = [_title(url, frame, gone), _rates(rates), Text(), _endpoints(frame, n_endpoints)]
+    head = [_title(url, frame, gone), _rates(rates)]
+    if replicas is not None:
+        head.append(replicas_line(replicas))
+    room = None if n_lines is None else n_lines - len(head) - TOP_LINES
+    n_endpoints, n_decisions = _shares(frame.endpoint_count, len(frame.decisions), room)
+    parts = [*head, Text(), _endpoints(frame, n_endpoints)]
     if n_decisions:
         parts += [Text(), _decisions(frame.decisions[:n_decisions])]
     return Group(*parts)
 
 
-def _shares(n_endpoints: int, n_decisions: int, n_lines: int | None) -> tuple[int, int]:
-    """Return the rows of both tables: decisions get what endpoints leave, but always a few."""
-    if n_lines is None:
+def _shares(n_endpoints: int, n_decisions: int, room: int | None) -> tuple[int, int]:
+    """Return the rows of both tables in `room` lines: decisions get what endpoints leave, but always a few."""
+    if room is None:
         return n_endpoints, n_decisions
-    room = max(1, n_lines - TOP_LINES)
+    room = max(1, room)
     kept = min(n_decisions, FEWEST_DECISIONS)
     if room - kept - DECISIONS_LINES < FEWEST_ENDPOINTS:
         kept = 0
@@ -70,9 +84,9 @@ def _shares(n_endpoints: int, n_decisions: int, n_lines: int | None) -> tuple[in
 
 def _title(url: str, frame: LiveFrame, gone: str) -> Text:
     title = Text(no_wrap=True, overflow="ellipsis")
-    title.append(f"kvatlas {_clean(url)}", "bold")
+    title.append(f"kvatlas {clean(url)}", "bold")
     if gone:
-        return title.append(f"  gone: {_clean(gone)}", "bold red")
+        return title.append(f"  gone: {clean(gone)}", "bold red")
     title.append("  ready" if frame.ready else "  not ready", "green" if frame.ready else "bold red")
     title.append(
         f"  {frame.endpoint_count} endpoints, {_short(frame.keys)} keys, {_short(frame.residencies)} residencies in "
@@ -106,11 +120,11 @@ def _endpoints(frame: LiveFrame, n_rows: int) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     tiers = list(dict.fromkeys(tier.name for endpoint in frame.endpoints for tier in endpoint.tiers))
     for tier in tiers:
-        table.add_column(_clean(tier), ratio=2, no_wrap=True, min_width=11)
+        table.add_column(clean(tier), ratio=2, no_wrap=True, min_width=11)
     for endpoint in _troubled_first(frame.endpoints)[:n_rows]:
         held = {tier.name: tier for tier in endpoint.tiers}
         table.add_row(
-            Text(_clean(endpoint.name)),
+            Text(clean(endpoint.name)),
             _trust(endpoint),
             *_load(endpoint),
             *(_tier(held.get(tier)) for tier in tiers),
@@ -179,10 +193,10 @@ def _decisions(decisions: Sequence[LiveDecisionOut]) -> Table:
     for decision in decisions:
         table.add_row(
             f"{decision.time.astimezone():%H:%M:%S}",
-            Text(_clean(decision.request_id)[:_ID_CHARS]),
+            Text(clean(decision.request_id)[:_ID_CHARS]),
             _short(decision.tokens),
             Text("-" if decision.usable_tokens is None else _short(decision.usable_tokens)),
-            Text(_clean(" > ".join(_path(decision)) or "nobody")),
+            Text(clean(" > ".join(_path(decision)) or "nobody")),
             _reason(decision),
             Text(decision.verdict or "", "" if decision.verdict in (None, "good") else "yellow"),
         )
@@ -198,19 +212,19 @@ def _path(decision: LiveDecisionOut) -> list[str]:
 def _reason(decision: LiveDecisionOut) -> Text:
     """Return the term with the largest lead over the next best endpoint's."""
     if decision.lacking is not None:
-        return Text(f"nobody for stage {_clean(decision.lacking)}", "red")
+        return Text(f"nobody for stage {clean(decision.lacking)}", "red")
     if not decision.picked:
         return Text(f"{decision.dropped} dropped by filters", "red")
     if decision.rival is None:
         return Text("the only one", "dim")
     if decision.tie:
-        return Text(f"chance, beside {_clean(decision.rival.name)}", "dim")
+        return Text(f"chance, beside {clean(decision.rival.name)}", "dim")
     theirs = {term.name: term.product for term in decision.rival.terms}
     ahead = {term.name: term.product - theirs.get(term.name, 0.0) for term in decision.terms}
     if not ahead:
-        return Text(f"over {_clean(decision.rival.name)}", "dim")
+        return Text(f"over {clean(decision.rival.name)}", "dim")
     name, by = max(ahead.items(), key=lambda each: each[1])
-    return Text(f"{_clean(name.removesuffix('-scorer'))} {by:+.2f} over {_clean(decision.rival.name)}")
+    return Text(f"{clean(name.removesuffix('-scorer'))} {by:+.2f} over {clean(decision.rival.name)}")
 
 
 def _table() -> Table:
@@ -238,8 +252,3 @@ def _short(count: float) -> str:
 
 def _rate(rate: float) -> str:
     return _short(rate) if rate >= 10 or not rate else f"{rate:.1f}"
-
-
-def _clean(text: str) -> str:
-    """Remove control characters from a name that came from outside."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -39,7 +39,7 @@ def watch(client: Client, console: Console, *, interval_s: float, once: bool, as
 
 def _print_json(client: Client, before: Sample | None, now: Sample, *, interval_s: float, once: bool) -> None:
     while True:
-        text = TopOut(frame=now.frame, rates=now.since(before)).model_dump_json(by_alias=True)
+        text = _line(before, now)
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
         if once:
@@ -47,11 +47,17 @@ def _print_json(client: Client, before: Sample | None, now: Sample, *, interval_
         before, now = now, _next(client, interval_s)
 
 
+def _line(before: Sample | None, now: Sample) -> str:
+    out = TopOut(frame=now.frame, rates=now.since(before), replicas=now.replicas)
+    return out.model_dump_json(by_alias=True)
+
+
 def _print_texts(
     client: Client, console: Console, before: Sample | None, now: Sample, *, interval_s: float, once: bool
 ) -> None:
     while True:
-        console.print(screen(client.url, now.frame, now.since(before), n_lines=None), highlight=False)
+        shown = screen(client.url, now.frame, now.since(before), n_lines=None, replicas=now.replicas)
+        console.print(shown, highlight=False)
         if once:
             return
         console.print()
@@ -78,7 +84,14 @@ def _keep_screen(client: Client, console: Console, now: Sample, *, interval_s: f
     with _resizes_held(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(
-                screen(client.url, now.frame, now.since(before), n_lines=console.height, gone=gone),
+                screen(
+                    client.url,
+                    now.frame,
+                    now.since(before),
+                    n_lines=console.height,
+                    replicas=now.replicas,
+                    gone=gone,
+                ),
                 refresh=True,
             )
             if signal.sigtimedwait([signal.SIGWINCH], interval_s) is not None:

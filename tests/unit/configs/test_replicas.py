@@ -22,6 +22,11 @@ VALKEY = "replicas:\n  transport: valkey\n  valkey: {%s}"
             id="no_transport",
         ),
         pytest.param(
+            "replicas: {transport: mesh, name: a/b}",
+            "replicas.name: found 'a/b', expected text that matches ^[^/@]*$",
+            id="name",
+        ),
+        pytest.param(
             "replicas: {transport: redis}",
             "replicas.transport: found 'redis', expected",
             id="other_transport",

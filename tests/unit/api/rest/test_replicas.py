@@ -34,6 +34,7 @@ class Shown:
     words: dict[str, Word] = field(default_factory=dict[str, Word])
     word: Word = field(default_factory=lambda: Word("me", generation=3, digest="aa"))
     transport: str = "mesh"
+    problem: str = ""
     identity: Identity = field(default_factory=lambda: Identity("me", 1, "pool", "seed=0"))
 
     def siblings(self) -> Sequence[Sibling]:
@@ -131,6 +132,17 @@ async def test_doctor_names_who_is_missing_refused_or_different() -> None:
         "fail",
         True,
     )
+
+
+async def test_problem_of_the_transport_is_said_once_and_by_all() -> None:
+    view = Shown(transport="valkey", problem="the server's certificate is refused")
+    heard, _ = await doctor(view)
+    assert (heard.state.value, heard.evidence) == (
+        "fail",
+        ("valkey: the server's certificate is refused",),
+    )
+    async with client(view) as rest:
+        assert (await rest.get("/v1/replicas")).json()["problem"] == "the server's certificate is refused"
 
 
 async def test_doctor_counts_connections_with_another_secret() -> None:

@@ -79,6 +79,22 @@ def test_message_is_refused_by_name(message: bytes, reason: str) -> None:
     assert shown.reason
 
 
+def test_refusal_is_logged_once_for_each_sender_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    book = Book()
+    book.replica.tick(0)
+    messages = [Codec(make_identity(f"b{n}", keys="seed 7")).encode(Kind.LEAVE) for n in range(100)]
+    for message in messages[:1] * 3:
+        book.replica.receive(message, 0)
+    (logged,) = (each.message for each in caplog.records)
+    assert logged == (
+        "replicas: messages are refused: b0 computes other block keys: its hash seed is not this replica's; "
+        "this is not logged again"
+    )
+    for message in messages:
+        book.replica.receive(message, 0)
+    assert len(caplog.records) == 64
+
+
 def test_own_messages_are_ignored_when_a_transport_returns_them() -> None:
     book = Book()
     messages = book.replica.tick(0)

@@ -13,8 +13,10 @@ from rich.console import Console
 
 from kvatlas.api.rest.frame_models import LiveDecisionOut, LiveFrame, RivalOut, TermOut
 from kvatlas.api.rest.models import EndpointOut, LoadOut, PublisherOut, TierOut
+from kvatlas.api.rest.replica_models import ReplicasOut
 from kvatlas.app.cli.top.rates import COUNTERS, RatesOut, Sample
 from kvatlas.app.cli.top.screen import screen
+from support.shown_replicas import FIVE, other, replicas_answer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RATES = RatesOut(**dict.fromkeys(COUNTERS, 0.0))
@@ -71,10 +73,14 @@ def shown(
     rates: RatesOut | None = RATES,
     columns: int = 120,
     lines: int | None = None,
+    replicas: ReplicasOut | None = None,
     gone: str = "",
 ) -> list[str]:
     console = Console(file=io.StringIO(), width=columns, color_system=None)
-    console.print(screen("http://h:8080", looked_at, rates, n_lines=lines, gone=gone), highlight=False)
+    console.print(
+        screen("http://h:8080", looked_at, rates, n_lines=lines, replicas=replicas, gone=gone),
+        highlight=False,
+    )
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -95,6 +101,29 @@ def test_screen_has_state_rates_endpoints_and_decisions() -> None:
     assert last.split()[1:] == [
         "request-1", "1.23k", "640", "vllm-0", "gpu-prefix-cache", "+0.50", "over", "vllm-1", "good",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("replicas", "line"),
+    [
+        pytest.param(replicas_answer(other("a")), "replicas: 1 other heard, at most 0.1 s ago", id="well"),
+        pytest.param(
+            replicas_answer(problem="the server does not reply within 2 s"),
+            "replicas: no other is heard, the server does not reply within 2 s",
+            id="problem",
+        ),
+        pytest.param(
+            FIVE,
+            "replicas: 2 others heard, at most 0.1 s ago, 4 messages of kvatlas-2 missing, kvatlas-3 silent for 75 s, "
+            "one without a name refused, kvatlas-2 has another configuration",
+            id="troubles",
+        ),
+    ],
+)
+def test_replicas_have_a_line_of_their_own(replicas: ReplicasOut, line: str) -> None:
+    lines = shown(frame([endpoint()], [decision()]), replicas=replicas, columns=180, lines=9)
+    assert lines[2] == line
+    assert len(lines) == 9
 
 
 @pytest.mark.parametrize(
