@@ -78,7 +78,7 @@ async def test_lost_batch_without_replay_is_mended_while_the_old_state_serves(fl
         engine.publish(removed(5, 11), is_lost=True)
         engine.publish(stored(6, 0, 1))
         await until(lambda: trust(fleet) is not Trust.LIVE)
-        assert held(fleet.atlas, "a", [7])[-1] == (12, 8, 0)
+        assert held(fleet.atlas, "a", [7])[-1] == {"gpu": 12, "cpu": 8, "disk": 0}
         await agrees(fleet, engine)
 
 
@@ -107,4 +107,4 @@ async def test_publisher_that_lost_its_record_leaves_partial_trust(
         await until(lambda: outcomes(registry, "unavailable"))
         assert trust(fleet) is Trust.PARTIAL
         engine.publish(stored(9, 0, 4))
-        await until(lambda: held(fleet.atlas, "a", [9])[-1] == (4, 0, 0))
+        await until(lambda: held(fleet.atlas, "a", [9])[-1] == {"gpu": 4, "cpu": 0, "disk": 0})

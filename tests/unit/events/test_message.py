@@ -28,6 +28,12 @@ def test_message_is_number_and_batch_when_both_can_be_read(frames: list[bytes]) 
     assert (seq, content.timestamp, list(content)) == (7, 1.5, [AllBlocksCleared()])
 
 
+def test_message_names_the_life_of_a_publisher_with_snapshots() -> None:
+    life = bytes(range(16))
+    assert read_message([b"topic", SEVEN + life, PAYLOAD], decode_batch)[::2] == (7, life)
+    assert read_message([b"topic", SEVEN, PAYLOAD], decode_batch).life == b""
+
+
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
