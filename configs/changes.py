@@ -24,6 +24,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("endpoints", "file"),
     ("events", "port"),
     ("events", "replayPort"),
+    ("events", "snapshotPort"),
     ("events", "trustCredit"),
     ("tiers", ENTRY, "lruCapacityPerServer"),
     ("approximate",),

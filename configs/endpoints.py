@@ -19,11 +19,13 @@ class RankAddresses:
         rank: number of the rank, from 0.
         events: ZMQ PUB address to connect to, or the local address that it connects to; None if the endpoint has no events.
         replay: ZMQ ROUTER address, None if it has no replay.
+        snapshots: ZMQ ROUTER address of its snapshots, None if it has none.
     """
 
     rank: int
     events: str | None
     replay: str | None
+    snapshots: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def endpoint_addresses(
 ) -> EndpointAddresses:
     """Return the endpoint's addresses; missing ones are derived from its host and the ports of `events`.
 
-    Rank r adds r to the port of both sockets; with `events.mode: bind` every rank publishes to `events.bind`. An empty
+    Rank r adds r to the port of each socket; with `events.mode: bind` every rank publishes to `events.bind`. An empty
     string switches an address off, and an endpoint without events has no replay.
 
     Raises:
@@ -64,6 +66,7 @@ def endpoint_addresses(
         serving,
         publisher=publisher,
         replay=_address(endpoint.replay, serving.host, events.replay_port) if publisher else None,
+        snapshots=_address(endpoint.snapshots, serving.host, events.snapshot_port) if publisher else None,
         metrics=scrape.url_of(serving.url_host, serving.port)
         if endpoint.metrics is None
         else endpoint.metrics or None,
@@ -78,6 +81,7 @@ def addresses_of_ranks(
     *,
     publisher: ZmqAddress | None,
     replay: ZmqAddress | None,
+    snapshots: ZmqAddress | None = None,
     metrics: str | None,
     n_ranks: int,
     events: EventsConfig,
@@ -91,7 +95,8 @@ def addresses_of_ranks(
         publisher: events of rank 0; None if it publishes none.
         replay: replay of rank 0; None if it has none.
         metrics: URL of its metrics; None if they are not scraped.
-        n_ranks: rank r adds r to the port of both sockets.
+        snapshots: snapshots of rank 0; None if it has none.
+        n_ranks: rank r adds r to the port of each socket.
         events: with mode `bind` every rank publishes to our own address.
         node: see `EndpointAddresses`.
         asks_engine: see `EndpointAddresses`.
@@ -103,6 +108,7 @@ def addresses_of_ranks(
             rank=rank,
             events=_events(publisher, rank, events) if publisher else None,
             replay=replay.of_rank(rank) if replay else None,
+            snapshots=snapshots.of_rank(rank) if snapshots else None,
         )
         for rank in range(n_ranks)
     )
@@ -120,7 +126,7 @@ def _events(publisher: ZmqAddress, rank: int, events: EventsConfig) -> str:
     return events.bind if events.mode == "bind" else publisher.of_rank(rank)
 
 
-def _address(written: str | None, host: str, port: int) -> ZmqAddress | None:
-    if written == "":
+def _address(written: str | None, host: str, port: int | None) -> ZmqAddress | None:
+    if written == "" or (written is None and port is None):
         return None
-    return ZmqAddress.on(HostPort.at(host, port)) if written is None else ZmqAddress.parse(written)
+    return ZmqAddress.parse(written) if written else ZmqAddress.on(HostPort.at(host, port or 0))

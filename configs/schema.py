@@ -130,6 +130,8 @@ class StaticEndpoint(Section, frozen=True):
     """ZMQ PUB address; absent: `tcp://HOST:<events.port>`; empty: the endpoint has no events."""
     replay: str | None = None
     """ZMQ ROUTER address; absent: `tcp://HOST:<events.replayPort>`; empty: no replay."""
+    snapshots: str | None = None
+    """ZMQ ROUTER address of snapshots; absent: `tcp://HOST:<events.snapshotPort>`, none without that; empty: none."""
     metrics: str | None = None
     """Prometheus URL; absent: `http://ADDRESS/metrics`; empty: not scraped."""
     data_parallel_size: Annotated[int, Meta(ge=1, le=1024)] = 1
@@ -200,6 +202,8 @@ class EventsConfig(Section, frozen=True):
     """Port of the PUB socket of endpoints that give none."""
     replay_port: Port = 5558
     """Port of the replay socket of endpoints that give none."""
+    snapshot_port: Port | None = None
+    """Port of the snapshot socket of endpoints that give none (vLLM #57789); absent: they have no snapshots."""
     topic_prefix: str = ""
     """ZMQ subscription prefix; empty accepts every topic."""
     max_queued_bytes: Annotated[int, Meta(ge=1 << 20)] = 64 << 20

@@ -14,9 +14,10 @@ from .byte_budget import ByteBudget
 from .errors import FAILED, FrameError, SubscriptionError, TopicError, describe
 from .inbox import inbox_within
 from .message import Unreadable, read_message
+from .options import SubscriberOptions
 from .receiver import Receiver
 from .sockets import bound_address, open_socket
-from .subscription import SubscriberOptions, Subscription
+from .subscription import Subscription
 from .topics import SHOWN_TOPIC_BYTES, TopicDirectory
 from .turns import Turns
 
@@ -136,7 +137,7 @@ class BoundSocket:
             return
         first = next(iter(ranks.values()))
         try:
-            seq, content = read_message(frames[1:], self._decode)
+            seq, content, life = read_message(frames[1:], self._decode)
         except FrameError as error:
             first.reject("bad_frames", error)
             return
@@ -148,7 +149,7 @@ class BoundSocket:
         if subscription is None:  # a batch without a rank may come from any of several
             first.reject("unknown_rank", f"batch names a rank that is none of {sorted(ranks)}")
         else:
-            subscription.live(seq, content, topic=frames[0])
+            subscription.live(seq, content, topic=frames[0], life=life)
 
     def _log_once(self, topic: bytes, error: TopicError) -> None:
         shown = topic[:SHOWN_TOPIC_BYTES]

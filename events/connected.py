@@ -12,9 +12,10 @@ from .errors import FrameError, SubscriptionError
 from .inbox import Inbox
 from .lazy_batch import LazyBatch
 from .message import read_message
+from .options import SubscriberOptions
 from .receiver import Receiver
 from .sockets import open_monitor, open_socket
-from .subscription import SubscriberOptions, Subscription
+from .subscription import Subscription
 from .tasks import keep
 from .turns import Turns
 
@@ -111,13 +112,13 @@ class ConnectedSource:
 
     def _take(self, frames: list[bytes], *, n_applied: int = 0, n_unknown: int = 0) -> None:
         try:
-            seq, content = read_message(frames, self._decode)
+            seq, content, life = read_message(frames, self._decode)
         except FrameError as error:
             self._subscription.reject("bad_frames", error)
             return
         if n_applied and isinstance(content, LazyBatch):
             content.resume(n_applied, n_unknown=n_unknown)
-        self._subscription.live(seq, content, topic=frames[0])
+        self._subscription.live(seq, content, topic=frames[0], life=life)
 
     def _run(self, inbox: Inbox) -> bool:
         run = self._subscription.run(inbox)

@@ -6,6 +6,7 @@ KVAtlasError
     ├── WireError         a payload or an event cannot be read
     ├── TopicError        a topic names no endpoint
     ├── ReplayCutError    a reply to a replay request is past a limit
+    ├── SnapshotError     a publisher's snapshot cannot be had or used
     └── SubscriptionError an event address cannot be used
         └── SocketLimitError  no more sockets can be opened
 """
@@ -54,6 +55,17 @@ class TopicError(EventsError):
 
 class ReplayCutError(EventsError):
     """A reply to a replay request is past a limit."""
+
+
+class SnapshotError(EventsError):
+    """A publisher's snapshot cannot be had or used.
+
+    `reason` is a short bounded word for counters, such as `unavailable` or `other_life`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class SubscriptionError(EventsError):

@@ -78,6 +78,11 @@ class HeldBatches(Generic[ItemT]):
         self._order = sorted(self._batches)
         return len(late)
 
+    def drop_before(self, seq: int) -> None:
+        """Drop all earlier batches. Cost: O(n log n)."""
+        while self._batches and self.first < seq:
+            self.pop(self.first)
+
     def clear(self) -> None:
         """Drop all batches."""
         self._batches.clear()

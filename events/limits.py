@@ -29,6 +29,23 @@ class StreamLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLimits:
+    """Bounds of a publisher's snapshot.
+
+    Attributes:
+        timeout_s: time from the request to the whole reply.
+        max_bytes: of all payloads. vLLM's recorder sends at most as much.
+        max_payload_bytes: of one of them: 256 stores, each of the tokens that one engine step computes for a prompt.
+        max_payloads: their number.
+    """
+
+    timeout_s: float = 10.0
+    max_bytes: int = 256 * 1024 * 1024
+    max_payload_bytes: int = 32 * 1024 * 1024
+    max_payloads: int = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLimits:
     """Bounds of replies to replay requests.
 

@@ -15,7 +15,13 @@ END_OF_REPLAY = b"\xff" * 8
 MAX_SEQ = 1 << 48
 """Numbers from here on are refused; a publisher of 100,000 batches per second takes 89 years to get there."""
 
+HARMLESS = frozenset({"unknown_tag"})
+"""Rejections of events that leave the known state correct: an event type that engines have added."""
+
 _SEQ_BYTES = 8
+
+LIFE_BYTES = 16
+"""Length of the id of a publisher's life, a UUID, that follows the number if the publisher has snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +40,15 @@ class Unreadable:
 
 
 class Message(NamedTuple):
-    """A sequence number and the payload that came with it."""
+    """A sequence number, the payload that came with it, and the id of the publisher's life, empty if it sends none."""
 
     seq: int
     content: Batch | Unreadable
+    life: bytes
 
 
 def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> Message:
-    """Read `[..., 8-byte sequence, payload]`.
+    """Read `[..., 8-byte sequence, payload]`; the sequence may be followed by the 16 bytes of an id.
 
     Args:
         frames: parts of the message.
@@ -49,17 +56,17 @@ def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> Messa
     Raises:
         FrameError: the parts are others, or no publisher comes to that number.
     """
-    if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
+    if len(frames) < 2 or len(frames[-2]) not in (_SEQ_BYTES, _SEQ_BYTES + LIFE_BYTES):
         sizes = [len(frame) for frame in frames]
         raise FrameError(f"message has parts of {sizes} bytes, want [topic, 8-byte sequence, payload]")
     if frames[-2] == END_OF_REPLAY:
         raise FrameError("batch has the sequence number 2**64 - 1, which ends a replay")
-    seq = int.from_bytes(frames[-2], "big")
+    seq, life = int.from_bytes(frames[-2][:_SEQ_BYTES], "big"), frames[-2][_SEQ_BYTES:]
     if seq >= MAX_SEQ:
         raise FrameError(f"batch has a sequence number of {seq.bit_length()} bits, want at most 48")
     try:
-        return Message(seq, decode(frames[-1]))
+        return Message(seq, decode(frames[-1]), life)
     except WireError as error:
-        return Message(seq, Unreadable(error.reason, str(error)))
+        return Message(seq, Unreadable(error.reason, str(error)), life)
     except Exception as error:  # noqa: BLE001 - a bug of the decoder must not end the reception
-        return Message(seq, Unreadable(FAILED, describe(error)))
+        return Message(seq, Unreadable(FAILED, describe(error)), life)

@@ -55,7 +55,7 @@ class BatchOrder(Generic[ItemT]):
         self._counters = counters
         self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
 
-    def position(self, *, epoch: int) -> StreamPosition:
+    def position(self, *, epoch: int, life: bytes) -> StreamPosition:
         """Return the state to continue from, without the held batches: a replay fetches them again."""
         return StreamPosition(
             epoch=epoch,
@@ -63,6 +63,7 @@ class BatchOrder(Generic[ItemT]):
             stamps=self._stamps.kept(),
             newest_stamp=self._stamps.newest,
             lost=self.lost,
+            life=life,
         )
 
     def begin(self) -> None:
@@ -97,6 +98,12 @@ class BatchOrder(Generic[ItemT]):
             batch = self.held.pop(seq)
             self.release(seq, batch.ts)
             yield seq, batch.item
+
+    def resume(self, seq: int) -> None:
+        """Continue with batch `seq`: all before it are known by other means."""
+        self.held.drop_before(seq)
+        self.next_seq, self.lost = seq, False
+        self._stamps.break_off()
 
     def give_up_to(self, seq: int) -> None:
         """Continue with batch `seq`, without the missing ones before it."""

@@ -24,6 +24,7 @@ class StreamPosition:
         stamps: time stamps (f64) of the latest applied batches, oldest first.
         newest_stamp: last believable time stamp.
         lost: whether some history of this life was not available.
+        life: the publisher's own id of this life, empty if it sends none.
     """
 
     epoch: int = 0
@@ -31,6 +32,7 @@ class StreamPosition:
     stamps: Stamps = field(default_factory=lambda: array("d"))
     newest_stamp: float = 0.0
     lost: bool = False
+    life: bytes = b""
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers and time stamps that no stream can have."""

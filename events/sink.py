@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from ._native import Inbox as NativeMessages
 
 
+class Draft(Protocol):
+    """A state that nobody sees, built from a snapshot."""
+
+    def apply(self, batch: Batch) -> Iterator[None]:
+        """Apply a batch, one slice per step."""
+        ...
+
+    def adopt(self) -> None:
+        """Put it in the place of the publisher's present state, at once."""
+        ...
+
+
 class EventSink(Protocol):
     """Receiver of one publisher's batches, in order, on the event loop's thread."""
 
@@ -40,4 +52,12 @@ class EventSink(Protocol):
 
     def trust_changed(self, old: Trust, new: Trust) -> None:
         """Handle a change of trust in the publisher's state."""
+        ...
+
+    def draft(self) -> Draft:
+        """Return an empty state, to be built from a snapshot of the publisher."""
+        ...
+
+    def snapshot_ended(self, outcome: str, seconds: float) -> None:
+        """Count a snapshot: its outcome, one bounded word, and the time from the request on."""
         ...

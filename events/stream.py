@@ -54,7 +54,7 @@ class PublisherStream(Generic[ItemT]):
     ) -> None:
         position = position or StreamPosition()
         self.counters = StreamCounters()
-        self.epoch = position.epoch
+        self.epoch, self.life = position.epoch, position.life
         self._can_replay = can_replay
         self._limits = limits or StreamLimits()
         self._held = HeldBatches[ItemT](
@@ -64,7 +64,7 @@ class PublisherStream(Generic[ItemT]):
         self._replay: ReplayRequest | None = None
         self._unverified = False
         self._doubt = Doubt(self._limits.max_doubtful)
-        self._connected = False
+        self._connected = self._waits = False
         self._has_received = position.next_seq is not None
 
     @property
@@ -74,7 +74,7 @@ class PublisherStream(Generic[ItemT]):
             return Trust.DARK
         if not self._connected:
             return Trust.STALE
-        if self._replay is not None and (self._held or not self._replay.routine):
+        if self._waits or (self._replay is not None and (self._held or not self._replay.routine)):
             return Trust.REPLAYING
         return Trust.PARTIAL if self._order.lost or self._unverified else Trust.LIVE
 
@@ -105,7 +105,7 @@ class PublisherStream(Generic[ItemT]):
 
     def position(self) -> StreamPosition:
         """Return the state to continue from, without the held batches: a replay fetches them again."""
-        return self._order.position(epoch=self.epoch)
+        return self._order.position(epoch=self.epoch, life=self.life)
 
     def connected(self) -> list[Action[ItemT]]:
         """Handle a (new) live connection: fetch the batches published while it was down.
@@ -114,7 +114,7 @@ class PublisherStream(Generic[ItemT]):
         without it, or with another time stamp on it, shows a restart before any new event does. Held batches may belong
         to another life than the next ones; the reply brings them again.
         """
-        self._connected = True
+        self._connected, self._waits = True, False
         if not self._can_replay:
             self._order.lost |= self._order.next_seq is not None  # batches may have been published meanwhile
             return []
@@ -128,7 +128,7 @@ class PublisherStream(Generic[ItemT]):
             same_connection: the connection is known to have lasted, so that a reply without the last applied batch
                 means a truncated history, not another life.
         """
-        if not self._can_replay or not self._connected or self._replay is not None:
+        if not self._can_replay or not self._connected or self._replay is not None or self._waits:
             return []
         return self._ask(probing=bool(self._order.next_seq), routine=True, same_connection=same_connection)
 
@@ -146,7 +146,7 @@ class PublisherStream(Generic[ItemT]):
         self._order.clear()
         self._doubt = Doubt(self._limits.max_doubtful, other_life_at=self._doubt.other_life_at)
         self._replay = None
-        self._unverified = False
+        self._unverified = self._waits = False
         self.counters.restarts += 1
         actions: list[Action[ItemT]] = [Reset(reason)]
         return actions + (self._ask() if self._can_replay else [])
@@ -158,7 +158,7 @@ class PublisherStream(Generic[ItemT]):
     @property
     def next_in_line(self) -> int | None:
         """Number of the live batch that nothing waits before; None if each is to be passed to `live`."""
-        if self._replay is not None or self._held or not self._connected:
+        if self._replay is not None or self._held or self._waits or not self._connected:
             return None
         return self._order.next_seq
 
@@ -223,8 +223,12 @@ class PublisherStream(Generic[ItemT]):
         if not self._hold(seq, Held(ts, item, size_bytes)):
             return []
         self._doubt.n_in_a_row = 0
+        return self._go_on()
+
+    def _go_on(self) -> list[Action[ItemT]]:
+        """Apply what is in order, and do something about a hole after it."""
         actions: list[Action[ItemT]] = list(self._ready())
-        if self._held and self._replay is None:
+        if self._held and self._replay is None and not self._waits:
             self.counters.gaps += 1
             actions += self._ask() if self._can_replay else self._give_up_hole()
         return actions
@@ -379,7 +383,8 @@ class PublisherStream(Generic[ItemT]):
         return self._order.hold(seq, batch, may_give_up=not self._is_verifying)
 
     def _ready(self) -> Iterator[Apply[ItemT]]:
-        if not self._is_verifying:
+        self._waits &= not self._held.is_over
+        if not self._is_verifying and not self._waits:
             yield from (Apply(Seq(seq), item) for seq, item in self._order.ready())
 
     def _give_up_hole(self) -> list[Action[ItemT]]:

@@ -15,10 +15,12 @@ from .bound import BoundPublisher, BoundSocket
 from .byte_budget import ByteBudget
 from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
+from .options import SubscriberOptions
 from .position import StreamPosition
 from .replay import ReplayServer
 from .sink import EventSink
-from .subscription import SubscriberOptions, Subscription
+from .snapshot_server import SnapshotServer
+from .subscription import Subscription
 from .tasks import keep
 from .turns import Turns
 
@@ -32,6 +34,7 @@ class Subscriber:
         self._context.set(zmq.MAX_SOCKETS, self._options.max_sockets)
         self._turns = Turns()
         self._slots = asyncio.Semaphore(self._options.max_concurrent_replays)
+        self._snapshot_slots = asyncio.Semaphore(self._options.max_concurrent_snapshots)
         self._replay_budget = ByteBudget.shared(
             self._options.replay_limits.max_queued_bytes, self._options.max_concurrent_replays
         )
@@ -83,7 +86,13 @@ class Subscriber:
             self._prepared.popitem()[1].close()
 
     def subscribe(
-        self, events: str, replay: str | None, sink: EventSink, position: StreamPosition | None = None
+        self,
+        events: str,
+        replay: str | None,
+        sink: EventSink,
+        position: StreamPosition | None = None,
+        *,
+        snapshots: str | None = None,
     ) -> Subscription:
         """Subscribe to one publisher; the connection is made in the background.
 
@@ -92,6 +101,7 @@ class Subscriber:
             replay: address of its ROUTER socket, None if it has none.
             sink: receives the batches.
             position: state of an earlier subscription to continue from, None to start with its history.
+            snapshots: address of its snapshot socket, None if it has none.
         Raises:
             SubscriptionError: ZMQ cannot use the address, or too many sockets are open.
         """
@@ -99,6 +109,7 @@ class Subscriber:
         subscription = Subscription(
             events=events,
             replay=self._replay(replay),
+            snapshots=self._snapshots(snapshots),
             sink=sink,
             turns=self._turns,
             options=self._options,
@@ -114,6 +125,8 @@ class Subscriber:
         replay: str | None,
         sink: EventSink,
         position: StreamPosition | None = None,
+        *,
+        snapshots: str | None = None,
     ) -> Subscription:
         """Expect one publisher on the bound socket; its history is requested at once.
 
@@ -122,6 +135,7 @@ class Subscriber:
             replay: address of its ROUTER socket, None if it has none.
             sink: receives the batches.
             position: as for `subscribe`.
+            snapshots: as for `subscribe`.
         Raises:
             SubscriptionError: no address is bound.
         """
@@ -131,6 +145,7 @@ class Subscriber:
         subscription = Subscription(
             events=bound.address,
             replay=self._replay(replay),
+            snapshots=self._snapshots(snapshots),
             sink=sink,
             turns=self._turns,
             options=self._options,
@@ -170,6 +185,11 @@ class Subscriber:
             return None
         limits, budget = self._options.replay_limits, self._replay_budget
         return ReplayServer(self._context, self._turns, self._slots, limits, budget, address)
+
+    def _snapshots(self, address: str | None) -> SnapshotServer | None:
+        if address is None:
+            return None
+        return SnapshotServer(self._context, self._snapshot_slots, self._options.snapshot_limits, address)
 
     def _add(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)

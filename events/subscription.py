@@ -7,25 +7,25 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from .actions import Action, Apply, RequestReplay, Reset
 from .backlog import Backlog
+from .bootstrap import Bootstrap, Surroundings
 from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
-from .inbox import Inbox, OpenInbox
-from .inboxes import open_inbox
-from .limits import ReplayLimits, StreamLimits
-from .message import Unreadable, read_message
+from .inbox import Inbox
+from .message import HARMLESS, Unreadable, read_message
 from .model import AllBlocksCleared, Batch
+from .options import SubscriberOptions
 from .position import StreamPosition
+from .recoverable import RecoverableStream
 from .replay import ReplayServer
 from .runs import Run
 from .sink import EventSink
-from .stream import PublisherStream, Trust
+from .snapshot_server import SnapshotServer
+from .stream import Trust
 from .tasks import spawn
 from .turns import Turns
-from .wire import decode_batch
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,6 @@ _MAX_LOGGED = 16
 
 _MAX_DOUBLINGS = 8
 """The pause between two checks doubles at most so often, from ten seconds to 43 minutes."""
-
-HARMLESS = frozenset({"unknown_tag"})
-"""Rejections that leave the known state correct: an event type that engines have added."""
 
 
 class LiveSource(Protocol):
@@ -54,36 +51,6 @@ class LiveSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberOptions:
-    """Settings shared by all subscriptions.
-
-    Attributes:
-        topic_prefix: ZMQ subscription prefix.
-        receive_hwm: messages that a socket queues before the sender drops; a loss shows as a gap.
-        max_sockets: sockets open at one time.
-        max_concurrent_replays: replay requests open at one time, over the fleet.
-        recheck_s: time after a connection at which to request batches lost before the subscription took effect.
-        idle_check_s: silence after which to request missed batches.
-        tick_s: resolution of time-outs.
-        replay_limits: bounds of a reply to a replay request.
-        decode: decodes payloads, as `decode_batch` does.
-        open_inbox: opens the inbox of a publisher's socket.
-    """
-
-    topic_prefix: str = ""
-    receive_hwm: int = 100_000
-    max_sockets: int = 65_000
-    max_concurrent_replays: int = 8
-    recheck_s: float = 1.0
-    idle_check_s: float = 10.0
-    tick_s: float = 0.2
-    limits: StreamLimits = field(default_factory=StreamLimits)
-    replay_limits: ReplayLimits = field(default_factory=ReplayLimits)
-    decode: Callable[[bytes], Batch] = decode_batch
-    open_inbox: OpenInbox = open_inbox
-
-
 class Subscription:
     """One publisher's stream, replay and sink. Created by `Subscriber`.
 
@@ -94,6 +61,7 @@ class Subscription:
     Args:
         events: address of its live messages, for people.
         replay: its replay server, None if it has none.
+        snapshots: its snapshot server, None if it has none.
         sink: receives its batches.
         turns: when to apply what one turn could not.
         options: settings.
@@ -107,6 +75,7 @@ class Subscription:
         *,
         events: str,
         replay: ReplayServer | None,
+        snapshots: SnapshotServer | None,
         sink: EventSink,
         turns: Turns,
         options: SubscriberOptions,
@@ -117,11 +86,12 @@ class Subscription:
         self.events = events
         self.topic = b""
         """Topic of the last live message; empty if it had none."""
-        self.stream: PublisherStream[Batch | Unreadable] = PublisherStream(
+        self.stream: RecoverableStream[Batch | Unreadable] = RecoverableStream(
             can_replay=replay is not None, limits=options.limits, position=position
         )
         self._replay, self._sink, self._options, self._turns = replay, sink, options, turns
         self._backlog = Backlog(self._apply, clock=time.perf_counter)
+        self._bootstrap = None if snapshots is None else Bootstrap(snapshots, self._surroundings())
         self._logged: set[str] = set()
         self._sees_disconnects = sees_disconnects
         self._replay_task: asyncio.Task[None] | None = None
@@ -138,6 +108,11 @@ class Subscription:
     def replay(self) -> str | None:
         """Address of the publisher's replay socket, None if it has none."""
         return self._replay.address if self._replay else None
+
+    @property
+    def snapshots(self) -> str | None:
+        """Address of the publisher's snapshot socket, None if it has none."""
+        return self._bootstrap.server.address if self._bootstrap else None
 
     @property
     def is_applying(self) -> bool:
@@ -170,6 +145,8 @@ class Subscription:
             self._check_at = now + self._options.idle_check_s * 2**doublings
             self._checked_at = now
             self._do(self.stream.check(same_connection=self._sees_disconnects))
+        if self._bootstrap is not None:
+            self._bootstrap.tick(now=now)
 
     def restarted(self, reason: str) -> None:
         """Start a new life of the publisher, on evidence from elsewhere."""
@@ -184,6 +161,8 @@ class Subscription:
         """Pass nothing more to the sink; `close` frees the sockets."""
         self._source.stop()
         self._cancel_replay()
+        if self._bootstrap is not None:
+            self._bootstrap.cancel()
         self._turns.remove(self)
         self._backlog.clear()
 
@@ -205,7 +184,7 @@ class Subscription:
         self.stream.disconnected()
         self._report_trust()
 
-    def live(self, seq: int, content: Batch | Unreadable, *, topic: bytes) -> None:
+    def live(self, seq: int, content: Batch | Unreadable, *, topic: bytes, life: bytes = b"") -> None:
         """Handle a live message. If it is unreadable, its number may be wrong too: the batch counts as missing."""
         if isinstance(content, Unreadable):
             self.reject(content.reason, content.detail)
@@ -213,6 +192,8 @@ class Subscription:
         self.topic = topic
         self._received()
         self._check_at = self._received_at + self._options.idle_check_s
+        if life != self.stream.life:
+            self._do(self.stream.identified(life))
         size = content.size_bytes
         if self._backlog and self._backlog.size_bytes + size > self._options.limits.max_held_bytes:
             self.reject("queue_full", "a message was dropped")
@@ -298,7 +279,7 @@ class Subscription:
     def take(self, frames: list[bytes]) -> None:
         """Handle a message of a replay. Implements `receiver.Taker`, as the next two."""
         try:
-            seq, content = read_message(frames, self._options.decode)
+            seq, content, _ = read_message(frames, self._options.decode)
         except FrameError as error:
             self.reject("bad_replay_frames", error)
             return
@@ -348,9 +329,16 @@ class Subscription:
                     self._start_replay(start)
         self._work()
 
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            self.stream, self._sink, self._turns, self._options.decode, lambda: not self._backlog, self._do
+        )
+
     def _work(self) -> None:
         if self._replay_task is not None and not self.stream.awaits_answer:
             self._cancel_replay()  # the request was given up: free its slot
+        if self._bootstrap is not None:
+            self._bootstrap.follow()
         if self._backlog and self._backlog.work(self._turns.until):
             self._turns.add(self)
         else:

@@ -88,15 +88,18 @@ class WireBatch(LazyBatch):
         return self._raws[position]
 
 
-def decode_batch(payload: bytes) -> WireBatch:
+def decode_batch(payload: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> WireBatch:
     """Decode a payload; its events are decoded when they are needed.
 
+    Args:
+        payload: bytes of the batch.
+        max_bytes: longer ones are rejected.
     Raises:
         WireError: the payload as a whole is not a batch (`too_large`, `not_msgpack`, `not_a_batch`, `too_many_events`).
     Cost: O(bytes), about 1 ns each, and 0.1 us per event.
     """
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise WireError("too_large", f"payload has {len(payload)} bytes, want at most {MAX_PAYLOAD_BYTES}")
+    if len(payload) > max_bytes:
+        raise WireError("too_large", f"payload has {len(payload)} bytes, want at most {max_bytes}")
     try:
         parts = _split(payload)
         timestamp = _decode_any(parts[0]) if len(parts) > 1 else None

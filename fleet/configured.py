@@ -17,8 +17,8 @@ from ..configs.networks import parse_network
 from ..configs.schema import EventsConfig, KVAtlasConfig
 from ..events.admission import Access, load_curve
 from ..events.limits import ReplayLimits, StreamLimits
+from ..events.options import SubscriberOptions
 from ..events.subscriber import Subscriber
-from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import IndexCore, index_core
 from ..indexer.tiers import TierTable

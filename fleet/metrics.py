@@ -36,6 +36,18 @@ class FleetMetrics:
             ["state"],
             registry=registry,
         )
+        self._snapshots = Counter(
+            "kvatlas_event_snapshots",
+            "Snapshots requested from publishers that lost events, by outcome.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._snapshot_seconds = Times(
+            "event_snapshot_seconds",
+            "Time from the request for a publisher's snapshot until it is applied or refused.",
+            _WRITE_SECONDS,
+            registry=registry,
+        )
         self.event_lag = Times(
             "event_lag_seconds",
             "Receive time minus the publisher's timestamp of live batches.",
@@ -61,6 +73,11 @@ class FleetMetrics:
     def trust_changed(self, state: str) -> None:
         """Count a transition of a publisher's trust."""
         self._trust.labels(state).inc()
+
+    def snapshot_ended(self, outcome: str, seconds: float) -> None:
+        """Count a snapshot of a publisher."""
+        self._snapshots.labels(outcome).inc()
+        self._snapshot_seconds.observe(seconds)
 
     def forget(self, endpoint: str) -> None:
         """Remove the series of an endpoint."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..events.bootstrap import APPLIED
 from ..events.model import Batch, MediumName
 from ..events.runs import Run
 from ..events.stream import Trust
@@ -18,6 +19,7 @@ from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.auto_bound import AutoBound
 from ..indexer.capacity import CapacityGauge, ObservedCapacity
+from ..indexer.draft import RankDraft
 from ..indexer.holders import FASTEST
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.ledger import RankLedger
@@ -25,6 +27,7 @@ from ..indexer.snapshot import SavedRank
 from ..indexer.tiers import TierId, TierSource
 from .metrics import FleetMetrics
 from .predictions import Predictions
+from .rank_draft import SLICE_COST, SnapshotDraft
 
 if TYPE_CHECKING:
     from ..events._native import Inbox as NativeMessages
@@ -33,9 +36,6 @@ log = logging.getLogger(__name__)
 
 MAX_ADAPTERS = 256
 """Adapter names kept per rank; further names are ignored."""
-
-SLICE_COST = 1_000
-"""Work between two steps of `Rank.apply`, in microseconds as `Steps` guesses them."""
 
 MAX_MESSAGE_COST = 10_000_000
 """Work for one message, ten seconds; the rest of it is dropped. The largest messages of engines take two."""
@@ -172,6 +172,23 @@ class Rank:
         self.auto_bounds.clear()
         self.learned.clear()
         self.predictions.forget(self.endpoint)
+
+    def draft(self) -> SnapshotDraft:
+        """Return an empty state, to be built from a snapshot of the publisher. Implements `EventSink.draft`."""
+        return SnapshotDraft(RankDraft(self.atlas, self.ledger), self._adopted)
+
+    def _adopted(self, adapters: frozenset[str]) -> None:
+        self.last_batch_at = time.monotonic()
+        self.adapters.clear()
+        self._name_adapters(adapters)
+        self._gauge(())
+        self.predictions.confirm(self.endpoint, self.ledger)
+
+    def snapshot_ended(self, outcome: str, seconds: float) -> None:
+        """Count a snapshot of the publisher. Implements `EventSink.snapshot_ended`."""
+        if outcome == APPLIED:
+            log.info("%s rank %d: has a snapshot, after %.2f s", self.endpoint, self.number, seconds)
+        self.metrics.snapshot_ended(outcome, seconds)
 
     def observed(self, tier: TierId) -> ObservedCapacity | None:
         """Return the measured capacity of a tier, None while it is unknown or hidden by our own bound."""

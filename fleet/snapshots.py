@@ -292,7 +292,10 @@ class Snapshots:
 def _text(addresses: EndpointAddresses) -> str:
     """Write the addresses as the file keeps them; texts are compared, never parsed."""
     serving = str(addresses.serving) if addresses.serving is not None else None
-    return msgspec.json.encode({**asdict(addresses), "serving": serving}).decode()
+    written = {**asdict(addresses), "serving": serving}
+    for rank in written["ranks"]:
+        del rank["snapshots"]  # the same publisher with or without them
+    return msgspec.json.encode(written).decode()
 
 
 async def _between_batches(rank: Rank) -> bool:

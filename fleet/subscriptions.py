@@ -128,8 +128,12 @@ class Subscriptions:
             return None
         if endpoint.addresses.connects_to_us and endpoint.address is not None:
             expected = BoundPublisher(endpoint.name, endpoint.address, addresses.rank)
-            return self._subscriber.expect(expected, addresses.replay, rank, position)
-        return self._subscriber.subscribe(addresses.events, addresses.replay, rank, position)
+            return self._subscriber.expect(
+                expected, addresses.replay, rank, position, snapshots=addresses.snapshots
+            )
+        return self._subscriber.subscribe(
+            addresses.events, addresses.replay, rank, position, snapshots=addresses.snapshots
+        )
 
 
 def warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:

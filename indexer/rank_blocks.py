@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .block_size import BlockSize
 from .bounds import Bounds
 from .counters import LedgerCounters
-from .holders import Place, RankHolders, SharedHolders
+from .holders import Place, RankHolders, SavedShared, SharedHolders
 from .index import BlockIndex
 from .keys import BlockKey
 from .tiers import TierId, TierTable
@@ -84,6 +84,10 @@ class RankBlocks:
     def remove(self, place: Place, keys: Sequence[BlockKey]) -> None:
         """Remove one copy of each key."""
         self._counters.unknown_removals += self.known.remove(place, keys)
+
+    def load_shared(self, saved: Iterable[SavedShared]) -> None:
+        """Add blocks to the tiers that belong to no server."""
+        self._shared.load(saved)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None, *, is_inferred: bool) -> int:
         """Bound a tier; return the number of blocks evicted."""

@@ -15,7 +15,7 @@ from .foreign import ForeignChunks
 from .groups import LEARNED_GROUP, Groups
 from .hash_table import DictTable, HashTable
 from .hashmap import HashMap
-from .holders import FASTEST, Place, SharedHolders
+from .holders import FASTEST, Place, SavedShared, SharedHolders
 from .index import BlockIndex
 from .keys import BlockKey, PrefixKeys
 from .match import RankLayout
@@ -23,7 +23,7 @@ from .pending import Pending
 from .pooled import FindHash, PooledHashes
 from .rank_blocks import RankBlocks
 from .saved import SavedLedger
-from .sources import SourceChange, Sources
+from .sources import SavedSources, SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
 
 
@@ -178,6 +178,11 @@ class RankState:
         """Tokens per block, from events or, before the first, from the endpoint's metrics; None while unknown."""
         return self._blocks.size.in_use
 
+    @property
+    def told_block_size(self) -> int | None:
+        """Tokens per block by the endpoint's metrics, None if they tell none."""
+        return self._blocks.size.expected
+
     def layout(self) -> RankLayout | None:
         """Return the layout of this rank's blocks, None while no block size is known."""
         if self._layout is None and self._blocks.holders is not None:
@@ -288,6 +293,35 @@ class RankState:
         self._expect_pending()
         if saved.holders:
             self._blocks.known.load(saved.holders)
+
+    def replace(self, saved: SavedLedger, shared: Sequence[SavedShared], *, now: float) -> None:
+        """Take a dump in the place of the present state; tiers of which no event tells keep what was inferred.
+
+        Args:
+            saved: the new state.
+            shared: blocks that it has in tiers that belong to no server.
+            now: monotonic seconds.
+        """
+        sources = self.sources.dump(now=now)
+        inferred = {
+            tier: array("Q", self._blocks.known.keys(tier))
+            for tier, source in sources.found.items()
+            if source is TierSource.INFERRED and tier not in saved.sources.found
+            and self._blocks.holders is not None
+        }  # fmt: skip
+        self.reset()
+        self.load(saved, now=now)
+        self._blocks.load_shared(shared)
+        if not inferred or self._blocks.holders is None:
+            return
+        found = dict.fromkeys(inferred, TierSource.INFERRED)
+        for change in self.sources.load(
+            SavedSources(found=found, offloading_s=sources.offloading_s), now=now
+        ):
+            self._note(change)
+        for tier, keys in inferred.items():
+            self._blocks.keep(Place(tier, LEARNED_GROUP), cast("Sequence[BlockKey]", keys))
+        self._infer(list(self._blocks.holders.keys(FASTEST)))
 
     # -- changes --------------------------------------------------------------------------------------------------
 

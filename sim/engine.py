@@ -54,6 +54,7 @@ class Engine:
             async with asyncio.TaskGroup() as tasks:
                 if self._publisher is not None:
                     tasks.create_task(self._publisher.serve_replay())
+                    tasks.create_task(self._publisher.serve_snapshots())
                 tasks.create_task(self._run_steps())
         finally:
             self._stopped = True

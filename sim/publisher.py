@@ -1,9 +1,15 @@
-"""The ZMQ sockets of a simulated engine: PUB for live batches, ROUTER for replay, as in vLLM 0.32."""
+"""The ZMQ sockets of a simulated engine: PUB for live batches, ROUTER for replay, as in vLLM 0.32.
+
+With snapshots (vLLM #57789) there is another ROUTER, the numbers of live batches are followed by an id of the publisher's
+life, and an idle publisher sends empty batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
+import uuid
 from collections import deque
 from collections.abc import Callable
 
@@ -13,6 +19,7 @@ import zmq.asyncio
 
 from .faults import NO_EVENT_FAULTS, EventFaults, FaultyStream, Message
 from .kv_events import EventBatch
+from .snapshot import Recorder
 
 BUFFERED_BATCHES = 10_000
 """vLLM's default `buffer_steps`."""
@@ -21,6 +28,9 @@ HIGH_WATER_MARK = 100_000
 """vLLM's default `hwm` of the PUB socket. As in vLLM, the ROUTER keeps libzmq's 1000 and silently drops messages beyond."""
 
 END_OF_REPLAY = b"\xff" * 8
+
+HEARTBEAT_S = 1.0
+"""Silence after which a publisher with snapshots sends an empty batch."""
 
 
 class Publisher:
@@ -31,6 +41,7 @@ class Publisher:
         host: address to which both sockets bind.
         port: of the PUB socket; 0 takes a free port.
         replay_port: of the ROUTER socket; 0 takes a free port.
+        snapshots: whether it has a socket for snapshots, on a free port.
         buffer_size: number of batches kept for replay.
         faults: injected into the live batches.
         rng: random numbers for the faults.
@@ -43,6 +54,7 @@ class Publisher:
         host: str = "127.0.0.1",
         port: int = 0,
         replay_port: int = 0,
+        snapshots: bool = False,
         buffer_size: int = BUFFERED_BATCHES,
         faults: EventFaults = NO_EVENT_FAULTS,
         rng: Callable[[], float] = random.random,
@@ -58,17 +70,29 @@ class Publisher:
         self._router = self._context.socket(zmq.ROUTER)
         self.port = _bind(self._pub, host, port)
         self.replay_port = _bind(self._router, host, replay_port)
+        self.recorder = Recorder() if snapshots else None
+        self._life = uuid.uuid4().bytes if snapshots else b""
+        self._snapshots = self._context.socket(zmq.ROUTER)
+        self.snapshot_port = _bind(self._snapshots, host, 0) if snapshots else None
+        self._sent_at = time.monotonic()
 
     def publish(self, batch: EventBatch) -> None:
         """Send one batch to all subscribers; never blocks, so a slow subscriber loses it."""
-        seq, payload = self._next_seq, self._encoder.encode(batch)
+        seq, payload = self._next_seq, self.encoded(batch)
         self._next_seq += 1
+        self._sent_at = time.monotonic()
+        if self.recorder is not None:
+            self.recorder.record(batch.events)
         self._buffer.append((seq, payload))
-        for message in self._stream.send((self._topic, seq.to_bytes(8, "big"), payload)):
+        for message in self._stream.send((self._topic, seq.to_bytes(8, "big") + self._life, payload)):
             if self._lag_s:
                 asyncio.get_running_loop().call_later(self._lag_s, self._send, message)
             else:
                 self._send(message)
+
+    def encoded(self, batch: EventBatch) -> bytes:
+        """Return the payload of a batch."""
+        return self._encoder.encode(batch)
 
     async def serve_replay(self) -> None:
         """Serve replay requests until cancelled; a request other than [identity, empty, start] is ignored."""
@@ -83,9 +107,27 @@ class Publisher:
                     await self._reply(identity, b"", self._topic, seq.to_bytes(8, "big"), payload)
             await self._reply(identity, b"", b"", END_OF_REPLAY, b"")
 
+    async def serve_snapshots(self) -> None:
+        """Answer requests for snapshots, and send heartbeats, until cancelled; nothing without snapshots."""
+        while self.recorder is not None:
+            if await self._snapshots.poll(1000 * HEARTBEAT_S / 4):
+                frames: list[bytes] = await self._snapshots.recv_multipart()
+                await self._answer(frames[: frames.index(b"") + 1], self.recorder)
+            if time.monotonic() - self._sent_at >= HEARTBEAT_S:
+                self.publish(EventBatch(ts=time.time(), events=()))
+
+    async def _answer(self, envelope: list[bytes], recorder: Recorder) -> None:
+        last_seq = -2 if recorder.has_failed else self._next_seq - 1
+        payloads = [
+            self._encoder.encode(EventBatch(ts=time.time(), events=events)) for events in recorder.chunks()
+        ]
+        number = last_seq.to_bytes(8, "big", signed=True)
+        await self._snapshots.send_multipart([*envelope, number, self._life, *payloads])  # pyright: ignore[reportUnknownMemberType]
+
     def close(self) -> None:
-        """Close both sockets; unsent messages are lost."""
+        """Close the sockets; unsent messages are lost."""
         self._pub.close(linger=0)
+        self._snapshots.close(linger=0)
         self._router.close(linger=0)
         self._context.term()
 

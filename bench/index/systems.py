@@ -11,10 +11,11 @@ from typing import Protocol
 
 from kvatlas.events._native import Inbox
 from kvatlas.events.model import Batch
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.runs import Run
+from kvatlas.events.sink import Draft
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
@@ -156,6 +157,12 @@ class _Sink:
 
     def rejected(self, reason: str) -> None:
         raise SystemExit(f"a message of publisher {self._endpoint} could not be read: {reason}")
+
+    def draft(self) -> Draft:
+        raise SystemExit(f"publisher {self._endpoint} has no snapshots")
+
+    def snapshot_ended(self, outcome: str, seconds: float) -> None:
+        """Ignore it: there are none."""
 
     def trust_changed(self, old: Trust, new: Trust) -> None:
         """Ignore it: trust has no part in the work that is measured."""

@@ -125,7 +125,7 @@ PyObject* next_message(PyObject* self, PyObject*) {
             const Reference bytes(PyBytes_FromStringAndSize(frame.data(), static_cast<Py_ssize_t>(frame.size())));
             if (PyList_Append(frames.get(), bytes.get()) < 0) throw Raised();
         }
-        inbox.drop();
+        inbox.hand_over();
         return frames.release();
     }, nullptr);
 }

@@ -11,13 +11,21 @@ const Batch* SocketInbox::front(uint64_t seq) {
     if (!peek() || n_frames_ != 3 || seq >= kMaxSeq) return nullptr;
     std::array<char, sizeof seq> number;
     for (size_t i = 0; i < number.size(); ++i) number[i] = static_cast<char>(seq >> (56 - 8 * i));
-    const std::string_view payload = frames_[2];
-    if (frames_[1] != std::string_view(number.data(), number.size()) || payload.size() > kMaxPayloadBytes) return nullptr;
+    const std::string_view sent = frames_[1], payload = frames_[2];
+    if (!sent.starts_with(std::string_view(number.data(), number.size())) || payload.size() > kMaxPayloadBytes) return nullptr;
+    if (sent.substr(number.size()) != life_) return nullptr;
     return batch_.read(payload) && batch_.is_usual() ? &batch_ : nullptr;
 }
 
 void SocketInbox::pop() {
     if (topic_ != frames_[0]) topic_ = frames_[0];
+    drop();
+}
+
+void SocketInbox::hand_over() {
+    constexpr size_t kSeqBytes = 8, kLifeBytes = 16;  // message.py
+    const bool has_life = n_frames_ == 3 && frames_[1].size() == kSeqBytes + kLifeBytes;
+    if (n_frames_ == 3) life_ = has_life ? frames_[1].substr(kSeqBytes) : std::string_view();
     drop();
 }
 

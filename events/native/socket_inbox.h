@@ -33,6 +33,9 @@ public:
 
     void drop();  // the current message
 
+    // Drops the current message, which was given to Python; `front` then returns messages of the same life alone.
+    void hand_over();
+
     // Moves messages from the socket to the queue, or drops them if it is full.
     void collect(std::chrono::duration<double> time);
 
@@ -71,6 +74,7 @@ private:
     std::array<std::string_view, kMaxParts> frames_;
     size_t n_frames_ = 0;  // 0: no message is current
     std::string topic_;
+    std::string life_;  // of the last message that Python got: what follows the sequence number
     bool is_skipping_ = false;
     Lost lost_;
     Batch batch_;

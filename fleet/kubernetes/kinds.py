@@ -27,6 +27,8 @@ class PodAnnotations(Wire, frozen=True):
     """Port of the PUB socket; see `pods.py`."""
     replay_port: str | None = msgspec.field(name="kvatlas.io/replay-port", default=None)
     """Port of the replay socket; see `pods.py`."""
+    snapshot_port: str | None = msgspec.field(name="kvatlas.io/snapshot-port", default=None)
+    """Port of the snapshot socket; see `pods.py`."""
     data_parallel_size: str | None = msgspec.field(name="kvatlas.io/data-parallel-size", default=None)
     """Data-parallel ranks behind each target port; absent: one."""
 

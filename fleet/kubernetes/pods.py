@@ -1,9 +1,9 @@
 """Endpoints of pods: one per target port of the pool on each serving pod.
 
 An endpoint is named `POD-rank-INDEX`, as in the reference endpoint picker; INDEX is the position of the port in the pool.
-Its KV events come from `events.port` and `events.replayPort`, plus one for each rank before it on the same pod, as engines
-number their ports. The annotations `kvatlas.io/events-port` and `kvatlas.io/replay-port` override them: with one port to
-count from, with one port per target port separated by commas, or with an empty value for no such socket.
+Its KV events come from `events.port` and `events.replayPort`, its snapshots from `events.snapshotPort` if there is one, plus
+one for each rank before it on the same pod, as engines number their ports. The annotations `kvatlas.io/events-port`,
+`kvatlas.io/replay-port` and `kvatlas.io/snapshot-port` override them: with one port to count from, with one port per target port separated by commas, or with an empty value for no such socket.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _endpoints(
         if active is not None and port not in active:
             continue
         serving = HostPort.at(pod.status.pod_ip, port)
-        publisher = replay = None
+        publisher = replay = snapshots = None
         if with_events:
             publisher = _socket(
                 serving.host, _port(said.events_port, events.port, index, n_ranks, "events-port")
@@ -157,10 +157,15 @@ def _endpoints(
             replay = _socket(
                 serving.host, _port(said.replay_port, events.replay_port, index, n_ranks, "replay-port")
             )
+            snapshots = _socket(
+                serving.host,
+                _port(said.snapshot_port, events.snapshot_port, index, n_ranks, "snapshot-port"),
+            )
         addresses = addresses_of_ranks(
             serving,
             publisher=publisher,
             replay=replay if publisher else None,
+            snapshots=snapshots if publisher else None,
             metrics=scrape.url_of(serving.url_host, serving.port),
             n_ranks=n_ranks,
             events=events,
@@ -193,10 +198,10 @@ def _ranks(text: str | None) -> int:
     return int(text)
 
 
-def _port(text: str | None, usual: int, index: int, n_ranks: int, annotation: str) -> int | None:
+def _port(text: str | None, usual: int | None, index: int, n_ranks: int, annotation: str) -> int | None:
     """Return the port of the first rank behind a target port, None for no socket."""
     if text is None:
-        return usual + index * n_ranks
+        return None if usual is None else usual + index * n_ranks
     if not text.strip():
         return None
     parts = [part.strip() for part in text.split(",")]

@@ -14,10 +14,11 @@ import pytest
 from kvatlas.events.bound import BoundPublisher
 from kvatlas.events.errors import SocketLimitError, SubscriptionError
 from kvatlas.events.limits import StreamLimits
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions, Subscription
+from kvatlas.events.subscription import Subscription
 from kvatlas.sim.held_port import HeldPort
 from support.publishing import QUICK, RecordingSink, frame, frames
 from support.recording import Frame, Player, player, send

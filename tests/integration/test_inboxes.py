@@ -19,9 +19,10 @@ from hostile.generators import events as generated
 from kvatlas.events.inbox import MAX_PARTS, FrameInbox, OpenInbox, frame_inbox
 from kvatlas.events.inboxes import open_inbox
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event, MediumName
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions, Subscription
+from kvatlas.events.subscription import Subscription
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.predictions import Predictions
 from kvatlas.fleet.rank import MAX_ADAPTERS, Rank

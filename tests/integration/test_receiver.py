@@ -19,11 +19,11 @@ from kvatlas.events.byte_budget import ByteBudget
 from kvatlas.events.inbox import MAX_PARTS, inbox_within
 from kvatlas.events.limits import ReplayLimits
 from kvatlas.events.model import Batch
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.receiver import Receiver
 from kvatlas.events.sockets import open_socket
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.events.turns import Turns
 from kvatlas.events.wire import decode_batch
 from support.hostile_engine import hostile_engine, message

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from kvatlas.events.errors import SubscriptionError
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions, Subscription
+from kvatlas.events.subscription import Subscription
 from kvatlas.sim.held_port import HeldPort
 from support.publishing import QUICK, RecordingSink, frame, frames
 from support.recording import Frame, Player, player, send

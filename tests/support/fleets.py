@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.in_flight import Siblings
 from kvatlas.fleet.metrics import FleetMetrics

@@ -10,14 +10,31 @@ import msgspec
 from kvatlas.events._native import Inbox
 from kvatlas.events.limits import StreamLimits
 from kvatlas.events.model import Batch, BlockRemoved
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.runs import Run
 from kvatlas.events.stream import Trust
-from kvatlas.events.subscription import SubscriberOptions
 from support.recording import Frame
 
 QUICK = SubscriberOptions(
     recheck_s=0.2, idle_check_s=0.3, tick_s=0.02, limits=StreamLimits(reply_timeout_s=0.5, backoff_s=0.02)
 )
+
+
+@dataclass
+class RecordingDraft:
+    """Numbers of a snapshot, which take the place of the sink's own."""
+
+    sink: RecordingSink
+    numbers: list[int] = field(default_factory=list[int])
+
+    def apply(self, batch: Batch) -> Iterator[None]:
+        for event in batch:
+            if isinstance(event, BlockRemoved):
+                self.numbers.append(event.hashes[0])
+            yield
+
+    def adopt(self) -> None:
+        self.sink.numbers[:] = self.numbers
 
 
 @dataclass
@@ -28,6 +45,7 @@ class RecordingSink:
     resets: list[str] = field(default_factory=list[str])
     rejections: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
+    snapshots: list[str] = field(default_factory=list[str])
 
     def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:  # noqa: ARG002 - a parameter of EventSink
         self.rejections += batch.rejected
@@ -43,6 +61,12 @@ class RecordingSink:
 
     def rejected(self, reason: str) -> None:
         self.rejections.append(reason)
+
+    def draft(self) -> RecordingDraft:
+        return RecordingDraft(self)
+
+    def snapshot_ended(self, outcome: str, seconds: float) -> None:  # noqa: ARG002 - a parameter of EventSink
+        self.snapshots.append(outcome)
 
     def trust_changed(self, old: Trust, new: Trust) -> None:  # noqa: ARG002 - a parameter of EventSink
         self.trusts.append(new)

@@ -23,9 +23,15 @@ PAYLOAD = msgspec.msgpack.encode([1.5, [["AllBlocksCleared"]]])
     ],
 )
 def test_message_is_number_and_batch_when_both_can_be_read(frames: list[bytes]) -> None:
-    seq, content = read_message(frames, decode_batch)
+    seq, content, _ = read_message(frames, decode_batch)
     assert not isinstance(content, Unreadable)
     assert (seq, content.timestamp, list(content)) == (7, 1.5, [AllBlocksCleared()])
+
+
+def test_message_names_the_life_of_a_publisher_with_snapshots() -> None:
+    life = bytes(range(16))
+    assert read_message([b"topic", SEVEN + life, PAYLOAD], decode_batch)[::2] == (7, life)
+    assert read_message([b"topic", SEVEN, PAYLOAD], decode_batch).life == b""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +42,7 @@ def test_message_is_number_and_batch_when_both_can_be_read(frames: list[bytes]) 
     ],
 )
 def test_content_names_the_reason_when_the_payload_is_no_batch(payload: bytes, reason: str) -> None:
-    seq, content = read_message([b"topic", SEVEN, payload], decode_batch)
+    seq, content, _ = read_message([b"topic", SEVEN, payload], decode_batch)
     assert isinstance(content, Unreadable)
     assert (seq, content.reason) == (7, reason)
     assert content.detail
@@ -44,7 +50,7 @@ def test_content_names_the_reason_when_the_payload_is_no_batch(payload: bytes, r
 
 def test_batch_is_readable_when_all_its_events_are_rejected_and_its_time_is_0() -> None:
     payload = msgspec.msgpack.encode([0.0, [["BlockRemoved", None]]])
-    _, content = read_message([b"topic", SEVEN, payload], decode_batch)
+    _, content, _ = read_message([b"topic", SEVEN, payload], decode_batch)
     assert not isinstance(content, Unreadable)
     assert content.rejected == ("bad_hashes",)
 
@@ -67,7 +73,7 @@ def test_bug_of_the_decoder_makes_the_message_unreadable_without_its_values() ->
     def decode(payload: bytes) -> Batch:
         raise KeyError(payload)
 
-    seq, content = read_message([SEVEN, b"secret"], decode)
+    seq, content, _ = read_message([SEVEN, b"secret"], decode)
     assert isinstance(content, Unreadable)
     assert (seq, content.reason, content.size_bytes) == (7, FAILED, 0)
     assert content.detail.startswith("KeyError in decode (events/test_message.py:")

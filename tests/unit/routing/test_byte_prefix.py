@@ -19,9 +19,9 @@ from kvatlas.configs.engines import EngineCatalog
 from kvatlas.configs.schema import WeightsConfig
 from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.events.model import BlockStored, EngineHash, MultimodalKey
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable

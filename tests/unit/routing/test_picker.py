@@ -15,9 +15,9 @@ from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
 from kvatlas.configs.schema import AdmissionConfig
 from kvatlas.configs.scraping import MetricsScrapeConfig
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable

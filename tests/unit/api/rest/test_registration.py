@@ -21,8 +21,8 @@ from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
+from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.subscriber import Subscriber
-from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.registered import Registry

@@ -1,0 +1,110 @@
+"""Snapshots of publishers over real sockets: late joins, losses, restarts, and publishers that have none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kvatlas.events.stream import Trust
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.metrics import FleetMetrics
+from kvatlas.sim.held_port import HeldPort
+from support.fleets import make_fleet
+from support.snapshot_publisher import CPU, Source, held, removed, source, stored
+from support.waiting import until
+
+PROMPTS = range(8)
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def fleet(registry: CollectorRegistry) -> AsyncIterator[Fleet]:
+    async with make_fleet(metrics=FleetMetrics(registry)) as fleet:
+        yield fleet
+
+
+def fill(engine: Source) -> None:
+    """Publish a history with removals in both tiers and blocks that are there twice."""
+    for prompt in PROMPTS:
+        engine.publish(stored(prompt, 0, 5))
+        engine.publish(stored(prompt, 5, 12), stored(prompt, 0, 8, medium=CPU))
+    engine.publish(stored(0, 0, 2), removed(1, *range(12)))
+    engine.publish(removed(2, 11, 10, 9), removed(3, 0, medium=CPU), removed(0, 0))
+
+
+def trust(fleet: Fleet) -> Trust | None:
+    endpoint = fleet.get("a")
+    return endpoint.trust if endpoint is not None else None
+
+
+async def agrees(fleet: Fleet, engine: Source) -> None:
+    """Wait until the fleet trusts its view, which must be what the publisher's whole stream leads to."""
+    engine.told(fleet.atlas)
+    await until(lambda: trust(fleet) is Trust.LIVE, what="full trust")
+    await until(
+        lambda: held(fleet.atlas, "a", PROMPTS) == held(fleet.atlas, "all", PROMPTS), what="agreement"
+    )
+
+
+def outcomes(registry: CollectorRegistry, outcome: str) -> float:
+    return registry.get_sample_value("kvatlas_event_snapshots_total", {"outcome": outcome}) or 0
+
+
+@pytest.mark.parametrize("replays", [False, True], ids=["no_replay", "short_replay"])
+async def test_late_joiner_knows_everything_when_the_publisher_has_snapshots(
+    fleet: Fleet, registry: CollectorRegistry, *, replays: bool
+) -> None:
+    async with source(history=3) as engine:
+        fill(engine)
+        fleet.add("a", engine.addresses(replays=replays), {})
+        await until(lambda: outcomes(registry, "applied"))
+        engine.publish(stored(4, 0, 1), removed(4, 11))
+        await agrees(fleet, engine)
+        assert outcomes(registry, "applied") == 1
+
+
+async def test_lost_batch_without_replay_is_mended_while_the_old_state_serves(fleet: Fleet) -> None:
+    async with source() as engine:
+        fleet.add("a", engine.addresses(), {})
+        await until(lambda: trust(fleet) is not Trust.DARK)  # heartbeats come also from an idle engine
+        fill(engine)
+        await agrees(fleet, engine)
+        engine.publish(removed(5, 11), is_lost=True)
+        engine.publish(stored(6, 0, 1))
+        await until(lambda: trust(fleet) is not Trust.LIVE)
+        assert held(fleet.atlas, "a", [7])[-1] == {"gpu": 12, "cpu": 8, "disk": 0}
+        await agrees(fleet, engine)
+
+
+async def test_restart_is_known_by_the_id_at_once(fleet: Fleet, registry: CollectorRegistry) -> None:
+    port = HeldPort()
+    async with source(port=port.number) as engine:
+        fleet.add("a", engine.addresses(), {})
+        await until(lambda: trust(fleet) is not Trust.DARK)
+        fill(engine)
+        await agrees(fleet, engine)
+    fleet.atlas.remove("all")
+    async with source(port=port.number) as engine:
+        await until(lambda: held(fleet.atlas, "a", PROMPTS)[:2] == [0, 0], what="an empty state")
+        engine.publish(stored(0, 0, 3))
+        await until(lambda: held(fleet.atlas, "a", [0])[0] == 3)
+
+
+async def test_publisher_that_lost_its_record_leaves_partial_trust(
+    fleet: Fleet, registry: CollectorRegistry
+) -> None:
+    async with source() as engine:
+        fill(engine)
+        assert engine.publisher.recorder is not None
+        engine.publisher.recorder.has_failed = True
+        fleet.add("a", engine.addresses(), {})
+        await until(lambda: outcomes(registry, "unavailable"))
+        assert trust(fleet) is Trust.PARTIAL
+        engine.publish(stored(9, 0, 4))
+        await until(lambda: held(fleet.atlas, "a", [9])[-1] == {"gpu": 4, "cpu": 0, "disk": 0})
