@@ -18,3 +18,38 @@ def pick_highest(totals: FloatArray, rng: Callable[[], float]) -> tuple[int, boo
 def float_cells(table: FloatArray, row: int) -> tuple[float, ...]: ...
 def int_cells(table: IntArray, row: int) -> tuple[int, ...]: ...
 def packed(state: FloatArray, now: float, counts: Sequence[IntArray | CodeArray | Mask]) -> bytes: ...
+
+# Of the cost model: use them through `latency/operations`; `latency/arithmetic` is their specification.
+def cost_features(
+    state: FloatArray,
+    accounts: FloatArray,
+    tokens_per_ms: FloatArray,
+    held: tuple[IntArray, IntArray | None, IntArray | int] | None,
+    numbers: tuple[float, float, float, float, float],
+    n_loads: int,
+) -> FloatArray: ...
+def cost_totals(features: FloatArray, costs: FloatArray) -> FloatArray: ...
+def fleet_costs(
+    ttft_ms: FloatArray,
+    features: FloatArray,
+    costs: FloatArray,
+    accounts: FloatArray,
+    state: FloatArray,
+    numbers: tuple[float, float, float, float, float],
+) -> FloatArray: ...
+def add_observation(
+    squares: FloatArray,
+    products: FloatArray,
+    parts: Sequence[float],
+    observed: float,
+    weight: float,
+    decay: float,
+) -> None: ...
+def solved(
+    factors: Sequence[float],
+    squares: FloatArray,
+    products: FloatArray,
+    low: float,
+    high: float,
+    n_sweeps: int,
+) -> list[float]: ...

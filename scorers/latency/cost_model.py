@@ -14,14 +14,15 @@ from ..core.decision import Decision
 from ..core.model import RequestView
 from ..core.shared import SharedSums
 from .accounts import Accounts, OpenRequest
-from .features import MEMORY, QUEUE, Typical, new_tokens
+from .features import Typical, new_tokens
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
-from .lines import LOG_PACE, N_LINES
+from .lines import LOG_PACE, MEMORY, N_LINES, QUEUE
+from .operations import cost_totals
 from .params import LatencyCostParams
 from .tpot import TOKEN_MS, TpotCosts
-from .ttft import TtftCosts, total
+from .ttft import TtftCosts
 
 MAX_PACE = 8.0
 """Largest factor between the times of an endpoint and those of its group, in both directions."""
@@ -109,7 +110,7 @@ class CostModel:
         """Return the expected milliseconds per output token by endpoint."""
         features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
         costs = self.tpot.fits.costs(expected.candidates) * self.pace(expected.accounts)
-        return total(features, costs)
+        return cost_totals(features, costs)
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does."""
@@ -214,7 +215,7 @@ class CostModel:
                 self._new_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
             ),
         )
-        return Expected(request, candidates, accounts, features, costs, total(features, costs))
+        return Expected(request, candidates, accounts, features, costs, cost_totals(features, costs))
 
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.columns import FloatArray
-from .features import BATCH, QUEUE
 from .groups import FitReport, GroupedFits
-from .lines import BUSY_AT, BUSY_MS, BUSY_S
+from .lines import BATCH, BUSY_AT, BUSY_MS, BUSY_S, QUEUE
 
 TOKEN_MS, REQUEST_MS = 15.0, 0.2
 """Milliseconds per output token of a request alone, and more of them per request beside it, before anything is learned:

@@ -59,7 +59,7 @@ def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str
         Candidates.of([candidate]),
         accounts,
         n_tiers=len(TIERS),
-        tokens_per_ms=16.0,
+        tokens_per_ms=np.array([16.0]),
         typical=Typical(new_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
     )
     return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}
