@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +13,14 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
+from ..core.operations import float_cells
 from ..core.shared import SharedSums
 from .accounts import Accounts, OpenRequest
-from .features import Typical, new_tokens
+from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
-from .lines import LOG_PACE, MEMORY, N_LINES, QUEUE
+from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE
 from .operations import cost_totals
 from .params import LatencyCostParams
 from .tpot import TOKEN_MS, TpotCosts
@@ -119,31 +121,30 @@ class CostModel:
             row = found.candidates.row(decision.picked[0])
         if found is None or row is None:
             found, row = self._expected_of(decision), 0
-        else:
-            found = _one(found, row)
         self._last = None
-        quantities: list[float] = found.features[:, 0].tolist()
+        quantities = float_cells(found.features, row)
         if not all(map(math.isfinite, quantities)):
             return
+        own = float_cells(found.accounts, row)
         group, computes = self.ttft.fits.group_of(decision.best), decision.computing is decision
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
-        tpot = self.tpot.features(found.features, found.accounts, now=request.now)
-        pace = math.exp(float(found.accounts[LOG_PACE, 0]))
-        n_new = float(round(new_tokens(found.features)[0]))
+        tpot = self.tpot.features_of(quantities, own, now=request.now)
+        pace = math.exp(own[LOG_PACE])
+        n_new = float(round(quantities[PREFILL] + sum(quantities[N_FEATURES:])))
         opened = OpenRequest(
             decision,
             self.accounts.row(decision.picked[0]),
             group,
             quantities,
-            expected_ms=float(found.ttft_ms[0]),
+            expected_ms=float(found.ttft_ms[row]),
             work=tokens,
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
             n_new=n_new,
-            tpot_features=tpot[:, 0].tolist(),
+            tpot_features=tpot,
             computes=computes,
         )
         costs = self.tpot.fits.costs_of(group)
-        opened.expected_tpot_ms = pace * sum(map(float.__mul__, costs, opened.tpot_features))
+        opened.expected_tpot_ms = pace * sum(map(mul, costs, tpot))
         self._new_tokens += MEAN_STEP * (n_new - self._new_tokens)
         if computes:
             self.note_work(tokens)
@@ -229,25 +230,15 @@ class CostModel:
     def _unseen(self, decision: Decision) -> OpenRequest:
         """Return a request whose pick was not seen, such as of another policy, which belongs to no account."""
         found = self._expected_of(decision)
-        tpot = self.tpot.features(found.features, found.accounts, now=decision.at)
+        quantities = float_cells(found.features, 0)
         return OpenRequest(
             decision,
             row=-1,
             group=self.ttft.fits.group_of(decision.best),
-            features=found.features[:, 0].tolist(),
+            features=quantities,
             expected_ms=float(found.ttft_ms[0]),
             work=0.0,
             tokens=0.0,
             n_new=0.0,
-            tpot_features=tpot[:, 0].tolist(),
+            tpot_features=self.tpot.features_of(quantities, float_cells(found.accounts, 0), now=decision.at),
         )
-
-
-def _one(expected: Expected, row: int) -> Expected:
-    """Return what is expected on one endpoint; the table of candidates stays."""
-    place = slice(row, row + 1)
-    return expected._replace(
-        accounts=expected.accounts[:, place],
-        features=expected.features[:, place],
-        ttft_ms=expected.ttft_ms[place],
-    )
