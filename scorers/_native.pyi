@@ -5,6 +5,7 @@
 from collections.abc import Callable, Sequence
 
 from .core.columns import CodeArray, FloatArray, IntArray, Mask
+from .latency.arithmetic import Held, PriceNumbers, Quantities, RequestNumbers
 
 def rate_by_load(column: FloatArray, /) -> FloatArray: ...
 def rate_by_free_part(column: FloatArray, /) -> FloatArray: ...
@@ -20,14 +21,16 @@ def int_cells(table: IntArray, row: int) -> tuple[int, ...]: ...
 def packed(state: FloatArray, now: float, counts: Sequence[IntArray | CodeArray | Mask]) -> bytes: ...
 
 # Of the cost model: use them through `latency/operations`; `latency/arithmetic` is their specification.
-def cost_features(
+def cost_quantities(
     state: FloatArray,
     accounts: FloatArray,
-    tokens_per_ms: FloatArray,
-    held: tuple[IntArray, IntArray | None, IntArray | int] | None,
-    numbers: tuple[float, float, float, float, float],
+    costs: FloatArray,
+    pace: FloatArray | float,
+    held: Held | None,
+    adapter: FloatArray | None,
+    numbers: RequestNumbers,
     n_loads: int,
-) -> FloatArray: ...
+) -> Quantities: ...
 def cost_totals(features: FloatArray, costs: FloatArray) -> FloatArray: ...
 def fleet_costs(
     ttft_ms: FloatArray,
@@ -35,7 +38,7 @@ def fleet_costs(
     costs: FloatArray,
     accounts: FloatArray,
     state: FloatArray,
-    numbers: tuple[float, float, float, float, float],
+    numbers: PriceNumbers,
 ) -> FloatArray: ...
 def add_observation(
     squares: FloatArray,

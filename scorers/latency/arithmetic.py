@@ -10,6 +10,7 @@ import numpy as np
 from ..core.candidates import CREDIT, KV_UTILIZATION, REQUESTS, RUNNING, TOKENS, WAITING
 from ..core.columns import FloatArray, IntArray, unknown_as_zero
 from .lines import (
+    ADAPTER,
     ATTENTION,
     BATCH,
     BOOKED,
@@ -32,30 +33,42 @@ Held: TypeAlias = tuple[IntArray, IntArray | None, IntArray | int]
 RequestNumbers: TypeAlias = tuple[float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
-PriceNumbers: TypeAlias = tuple[float, float, float, float, float]
-"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint, and the part of the
-price that follows those that wait there."""
+PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float]
+"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint, the part of the
+price that follows those that wait there, and the cost that scores 0.5."""
 
 
-def cost_features(
+Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
+"""Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
+
+
+def cost_quantities(
     state: FloatArray,
     accounts: FloatArray,
-    tokens_per_ms: FloatArray,
+    costs: FloatArray,
+    pace: FloatArray | float,
     held: Held | None,
+    adapter: FloatArray | None,
     numbers: RequestNumbers,
     n_loads: int,
-) -> FloatArray:
-    """Return `features.features`, with zeros in the line of the adapter.
+) -> Quantities:
+    """Return `features.features`.
 
     Args:
         state: see `Candidates`, shape (7, n).
         accounts: see `Accounts.columns`, shape (16, n) or (16, 1).
-        tokens_per_ms: prompt tokens that each endpoint computes per millisecond, shape (n) or (1).
+        costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
+        pace: factors of the costs, shape (n), or one for all.
         held: what the endpoints hold of the prompt, None if nothing is known of it.
+        adapter: 1 for endpoints that must load an adapter, None if none must.
         numbers: of the request.
         n_loads: number of slower tiers.
+    Returns:
+        the costs have the shape (d, n).
     """
     now, n_tokens, typical_new, typical_work, residence_ms = numbers
+    costs = costs[: N_FEATURES + n_loads] * np.broadcast_to(np.float64(pace), state.shape[1])
+    tokens_per_ms = 1.0 / costs[PREFILL]
     lines = np.zeros((N_FEATURES + n_loads, state.shape[1]))
     lines[OVERHEAD] = 1.0
     uncached: FloatArray | float = float(n_tokens)
@@ -72,7 +85,9 @@ def cost_features(
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
     n_new = lines[PREFILL] + np.add.reduce(lines[N_FEATURES:], axis=0)
     lines[MEMORY] = residence_ms * _missing_memory(n_new, state, accounts, typical_new)
-    return lines
+    if adapter is not None:
+        lines[ADAPTER] = adapter
+    return lines, costs, cost_totals(lines, costs)
 
 
 def cost_totals(features: FloatArray, costs: FloatArray) -> FloatArray:
@@ -96,23 +111,24 @@ def fleet_costs(
     state: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray:
-    """Return what others wait longer, the price of the blocks held, and the sum of both and `ttft_ms`; shape (3, n).
+    """Return what others wait longer, the price of the blocks held, the sum of both and `ttft_ms`, and the score; shape (4, n).
 
     Args:
         ttft_ms: milliseconds to first token, by endpoint.
-        features: see `cost_features`.
+        features: see `cost_quantities`.
         costs: milliseconds per unit of each.
-        accounts: see `cost_features`.
+        accounts: see `cost_quantities`.
         state: see `Candidates`.
         numbers: of the price, see `FleetCostScorer`.
     """
-    typical_tokens, factor, most, residency_ms, here = numbers
+    typical_tokens, factor, most, residency_ms, here, scale_ms = numbers
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
     memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION])
-    return np.stack([others_ms, memory_ms, ttft_ms + others_ms + memory_ms])
+    cost_ms = ttft_ms + others_ms + memory_ms
+    return np.stack([others_ms, memory_ms, cost_ms, 1.0 / (1.0 + cost_ms / scale_ms)])
 
 
 def add_observation(

@@ -44,7 +44,7 @@ class Expected(NamedTuple):
         candidates: the endpoints.
         accounts: see `Accounts.columns`.
         features: of the time to first token, shape (d, n).
-        costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n) or (d, 1).
+        costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n).
         ttft_ms: expected milliseconds to first token, by endpoint.
     """
 
@@ -207,7 +207,7 @@ class CostModel:
         return np.exp(accounts[LOG_PACE]) if self._has_paces else 1.0
 
     def _expected(self, request: RequestView, candidates: Candidates, accounts: FloatArray) -> Expected:
-        features, costs = self.ttft.quantities(
+        quantities = self.ttft.quantities(
             request,
             candidates,
             accounts,
@@ -216,7 +216,7 @@ class CostModel:
                 self._new_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
             ),
         )
-        return Expected(request, candidates, accounts, features, costs, cost_totals(features, costs))
+        return Expected(request, candidates, accounts, *quantities)
 
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""

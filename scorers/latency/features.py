@@ -9,8 +9,9 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .lines import ADAPTER, N_FEATURES, PREFILL
-from .operations import cost_features
+from .arithmetic import Quantities
+from .lines import N_FEATURES, PREFILL
+from .operations import cost_quantities
 
 ATTENTION_TOKENS = 35_000.0
 """Context at which attention to it costs as much as all else of a prompt token: about that of a model of 32 billion
@@ -37,40 +38,34 @@ def features(
     accounts: FloatArray,
     *,
     n_tiers: int,
-    tokens_per_ms: FloatArray,
+    costs: FloatArray,
+    pace: FloatArray | float,
     typical: Typical,
-) -> FloatArray:
-    """Return the features whose product with the costs in milliseconds is the expected time to first token.
+) -> Quantities:
+    """Return the features, whose product with the costs in milliseconds is the expected time to first token.
 
     Args:
         request: its prompt has 0 tokens if nothing is known of it.
         candidates: the endpoints, with their cached prefixes and their requests in flight.
         accounts: own requests there, see `Accounts`.
         n_tiers: number of configured tiers; loading from the fastest costs nothing.
-        tokens_per_ms: prompt tokens that each endpoint computes per millisecond, shape (n) or (1).
+        costs: milliseconds per unit of each feature, shape (d, n) or (d, 1); further lines are left out.
+        pace: factors of the costs of each endpoint.
         typical: what is taken for requests that nothing is known of.
     Returns:
-        shape (7 + slower tiers, n): 1; tokens ahead, less those computed since the first of them began; uncached tokens of
+        features of the shape (7 + slower tiers, n): 1; tokens ahead, less those computed since the first of them began; uncached tokens of
         this request; millions of pairs of such a token and one before it; requests beside it; milliseconds until blocks
         are free, if too few are; 1 where its adapter is not loaded; and the tokens to load from each slower tier.
         Cached tokens are multiplied by the trust in the endpoint's events.
     """
-    prefix, state = candidates.prefix, candidates.state
+    prefix = candidates.prefix
     held = None
     if prefix is not None:
         reused = prefix.reused_blocks if prefix.interleaved else None
         held = prefix.figures, reused, prefix.block_size
-    lines = cost_features(
-        state,
-        accounts,
-        tokens_per_ms,
-        held,
-        (request.now, request.n_tokens, *typical),
-        n_tiers - 1,
-    )
-    if candidates.has_adapters:
-        lines[ADAPTER] = _must_load(request.model, candidates)
-    return lines
+    adapter = _must_load(request.model, candidates) if candidates.has_adapters else None
+    numbers = request.now, request.n_tokens, *typical
+    return cost_quantities(candidates.state, accounts, costs, pace, held, adapter, numbers, n_tiers - 1)
 
 
 def new_tokens(lines: FloatArray) -> FloatArray:

@@ -66,11 +66,11 @@ class FleetCostScorer(LatencyCostScorer):
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the cost in milliseconds."""
-        cost_ms = self.cost_ms(request, candidates)
-        return Ratings(1.0 / (1.0 + cost_ms / self._params.scale_ms), Inputs(cost_ms))
+        _, _, cost_ms, scores = self._parts(request, candidates)
+        return Ratings(scores, Inputs(cost_ms))
 
-    def cost_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
-        """Return the milliseconds that each endpoint costs all requests together. Cost: O(endpoints)."""
+    def _parts(self, request: RequestView, candidates: Candidates) -> FloatArray:
+        """Return `fleet_costs`. Cost: O(endpoints)."""
         params, expected = self._params, self.model.expect(request, candidates)
         typical = self._typical_tokens
         numbers = (
@@ -79,12 +79,11 @@ class FleetCostScorer(LatencyCostScorer):
             params.max_price,
             params.residency_ms,
             HERE,
+            params.scale_ms,
         )
-        parts = fleet_costs(
+        return fleet_costs(
             expected.ttft_ms, expected.features, expected.costs, expected.accounts, candidates.state, numbers
         )
-        cost_ms: FloatArray = parts[-1]
-        return cost_ms
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""

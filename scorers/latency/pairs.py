@@ -155,7 +155,7 @@ class PairCosts:
         """
         of_others = accounts.copy()
         of_others[WORK] = of_others[N_AHEAD] = 0.0
-        features, costs = self.ttft.quantities(request, computing, of_others, pace=pace, typical=typical)
+        features, costs, _ = self.ttft.quantities(request, computing, of_others, pace=pace, typical=typical)
         features[QUEUE] += _tokens_ahead(
             computing, accounts, now=request.now, tokens_per_ms=1.0 / costs[PREFILL]
         )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
+from .arithmetic import Quantities
 from .features import ATTENTION_TOKENS, Typical, features
 from .groups import FitReport, GroupedFits
 from .lines import ATTENTION, MILLION, N_FEATURES, PREFILL
@@ -79,8 +80,8 @@ class TtftCosts:
         *,
         pace: FloatArray | float,
         typical: Typical,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return features and costs, whose product is the expected milliseconds; shapes (d, n) and (d, n) or (d, 1).
+    ) -> Quantities:
+        """Return features and costs, whose product is the expected milliseconds, and these; shapes (d, n), (d, n) and (n).
 
         Args:
             request: the request.
@@ -89,16 +90,15 @@ class TtftCosts:
             pace: factors of the endpoints, part of the costs.
             typical: see `features`.
         """
-        costs: FloatArray = self.fits.costs(candidates)[: self.n_features] * pace
-        found = features(
+        return features(
             request,
             candidates,
             accounts,
             n_tiers=len(self._tiers),
-            tokens_per_ms=1.0 / costs[PREFILL],
+            costs=self.fits.costs(candidates),
+            pace=pace,
             typical=typical,
         )
-        return found, costs
 
     def work(self, group: str, quantities: Sequence[float]) -> tuple[float, float]:
         """Return what an endpoint of this group does for a prompt: tokens, those of attention included, and milliseconds."""

@@ -91,26 +91,42 @@ struct Prefix {
 
 }  // namespace
 
-PyObject* cost_features(PyObject*, Call call) {
+PyObject* cost_quantities(PyObject*, Call call) {
     return guarded([&] {
-        const auto [states, account, speeds, prefix, numbers, loads] =
-            call.arguments({"state", "accounts", "tokens_per_ms", "held", "numbers", "n_loads"});
+        const auto [states, account, cost, factors, prefix, loading, numbers, loads] =
+            call.arguments({"state", "accounts", "costs", "pace", "held", "adapter", "numbers", "n_loads"});
         const npy_intp n = PyArray_DIM(array_of(states, 2, "state"), 1);
-        const size_t n_loads = as_count(loads, 0, "n_loads"), n_rows = static_cast<size_t>(n);
+        const size_t n_loads = as_count(loads, 0, "n_loads"), n_rows = static_cast<size_t>(n), n_lines = kNFeatures + n_loads;
         const auto state = table_of<double>(states, kNState, n, "state"), accounts = table_of<double>(account, kNUsedAccounts, n, "accounts");
-        const auto tokens_per_ms = line_of<double>(speeds, n, "tokens_per_ms");
+        const auto units = table_of<double>(cost, static_cast<npy_intp>(n_lines), n, "costs");
+        double same_pace = 1.0;
+        Table<double> paces{reinterpret_cast<const char*>(&same_pace), 0, 0}, adapter = paces;
+        if (PyFloat_Check(factors)) {
+            same_pace = PyFloat_AsDouble(factors);
+        } else {
+            paces = line_of<double>(factors, n, "pace");
+        }
+        if (loading != Py_None) adapter = line_of<double>(loading, n, "adapter");
         std::array<double, 5> given{};
         read_numbers(numbers, given);
         const RequestNumbers request{given[0], given[1], given[2], given[3], given[4]};
         std::optional<Prefix> held;
         if (prefix != Py_None) held.emplace(prefix, n, n_loads);
-        NewArray lines(static_cast<npy_intp>(kNFeatures + n_loads), n);
-        std::fill_n(lines.items + kAdapter * n_rows, n_rows, 0.0);
+        NewArray lines(static_cast<npy_intp>(n_lines), n), costs(static_cast<npy_intp>(n_lines), n), totals(n);
         for (size_t row = 0; row < n_rows; ++row) {
-            fill_features(request, state, accounts, held ? &held->held : nullptr, tokens_per_ms(0, row), row, n_loads,
-                          [&](size_t line) -> double& { return lines.items[line * n_rows + row]; });
+            const auto line = [&](size_t number) -> double& { return lines.items[number * n_rows + row]; };
+            const double pace = paces(0, row);
+            fill_features(request, state, accounts, held ? &held->held : nullptr, 1.0 / (units(kPrefill, row) * pace), row, n_loads, line);
+            line(kAdapter) = loading != Py_None ? adapter(0, row) : 0.0;
+            double total = 0.0;
+            for (size_t number = 0; number < n_lines; ++number) {
+                const double unit = units(number, row) * pace;
+                costs.items[number * n_rows + row] = unit;
+                total += unit * line(number);
+            }
+            totals.items[row] = total;
         }
-        return lines.object.release();
+        return PyTuple_Pack(3, lines.object.get(), costs.object.get(), totals.object.get());
     }, nullptr);
 }
 
@@ -137,14 +153,14 @@ PyObject* fleet_costs(PyObject*, Call call) {
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
         const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
-        std::array<double, 5> given{};
+        std::array<double, 6> given{};
         read_numbers(numbers, given);
-        const auto [typical_tokens, factor, most, residency_ms, here] = given;
+        const auto [typical_tokens, factor, most, residency_ms, here, scale_ms] = given;
         const size_t n_rows = static_cast<size_t>(n);
         double n_tokens = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_tokens += state(kStateTokens, row);
         const double n_anywhere = n_tokens / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
-        NewArray parts(npy_intp{3}, n);
+        NewArray parts(npy_intp{4}, n);
         for (size_t row = 0; row < n_rows; ++row) {
             const double n_waiting = (1.0 - here) * n_anywhere + here * fmax(accounts(kAhead, row), state(kStateWaiting, row));
             const double price = factor * n_waiting > most ? most : factor * n_waiting;
@@ -152,7 +168,9 @@ PyObject* fleet_costs(PyObject*, Call call) {
             const double others_ms = price * work_ms, memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0);
             parts.items[row] = others_ms;
             parts.items[n_rows + row] = memory_ms;
-            parts.items[2 * n_rows + row] = own_ms(0, row) + others_ms + memory_ms;
+            const double cost_ms = own_ms(0, row) + others_ms + memory_ms;
+            parts.items[2 * n_rows + row] = cost_ms;
+            parts.items[3 * n_rows + row] = 1.0 / (1.0 + cost_ms / scale_ms);
         }
         return parts.object.release();
     }, nullptr);

@@ -242,7 +242,7 @@ PyMethodDef functions[] = {
     method<py_cells<double, PyFloat_FromDouble>>("float_cells"),
     method<py_cells<int32_t, integer_object>>("int_cells"),
     method<py_packed>("packed"),
-    method<cost_features>("cost_features"),
+    method<cost_quantities>("cost_quantities"),
     method<cost_totals>("cost_totals"),
     method<fleet_costs>("fleet_costs"),
     method<add_observation>("add_observation"),

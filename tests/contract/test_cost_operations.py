@@ -37,13 +37,15 @@ def drawn(
     return laid
 
 
-def both(name: str, *arguments: Any) -> NDArray[np.float64]:
-    """Return the result of both versions, which is the same."""
+def both(name: str, *arguments: Any) -> Any:
+    """Return the result of both versions, which is the same: an array, or several."""
     with np.errstate(all="ignore"):
         ours, theirs = getattr(native, name)(*arguments), getattr(arithmetic, name)(*arguments)
-    assert ours.shape == theirs.shape
-    assert np.array_equal(ours, theirs, equal_nan=True)
-    return np.array(ours)
+    pairs = zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]
+    for mine, other in pairs:
+        assert mine.shape == other.shape
+        assert np.array_equal(mine, other, equal_nan=True)
+    return ours
 
 
 @given(st.data())
@@ -60,15 +62,17 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
         reused = drawn(data, (n_tiers, n), blocks, np.int32) if data.draw(st.booleans()) else None
         sizes = drawn(data, (n,), blocks, np.int32) if data.draw(st.booleans()) else data.draw(blocks)
         held = drawn(data, (2 * n_tiers + 3, n), blocks, np.int32), reused, sizes
-    speed = drawn(data, (n if data.draw(st.booleans()) else 1,), WHOLE)
+    costs = drawn(data, (N_FEATURES + n_loads + 1, n if data.draw(st.booleans()) else 1), UNKNOWN)
+    pace = drawn(data, (n,), WHOLE) if data.draw(st.booleans()) else 1.3
+    adapter = drawn(data, (n,), WHOLE) if data.draw(st.booleans()) else None
     numbers = tuple(data.draw(st.lists(WHOLE, min_size=5, max_size=5)))
 
-    features = both("cost_features", state, accounts, speed, held, numbers, n_loads)
+    features, costs, totals = both(
+        "cost_quantities", state, accounts, costs, pace, held, adapter, numbers, n_loads
+    )
 
-    shape = (N_FEATURES + n_loads, n if data.draw(st.booleans()) else 1)
-    costs = drawn(data, shape, UNKNOWN)
-    totals = both("cost_totals", features, costs)
-    both("fleet_costs", totals, features, costs, accounts, state, (3.0, 0.7, 5.0, 600.0, 0.5))
+    both("cost_totals", features, costs)
+    both("fleet_costs", totals, features, costs, accounts, state, (3.0, 0.7, 5.0, 600.0, 0.5, 1000.0))
 
 
 @given(
@@ -92,31 +96,30 @@ STATE, ACCOUNTS, NUMBERS = np.zeros((N_STATE, 2)), np.zeros((N_LINES, 2)), (0.0,
 FIGURES = np.zeros((5, 2), np.int32)
 
 
+def quantities(**given: Any) -> object:
+    arguments: dict[str, Any] = {
+        "state": STATE, "accounts": ACCOUNTS, "costs": np.ones((7, 1)), "pace": 1.0, "held": None,
+        "adapter": None, "numbers": NUMBERS, "n_loads": 0,
+    }  # fmt: skip
+    return native.cost_quantities(**(arguments | given))
+
+
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(
-            lambda: native.cost_features(STATE[:3], ACCOUNTS, np.ones(1), None, NUMBERS, 0), id="state"
-        ),
-        pytest.param(
-            lambda: native.cost_features(STATE, np.zeros((N_LINES, 3)), np.ones(1), None, NUMBERS, 0),
-            id="accounts",
-        ),
-        pytest.param(lambda: native.cost_features(STATE, ACCOUNTS, 1.0, None, NUMBERS, 0), id="speed"),
-        pytest.param(
-            lambda: native.cost_features(STATE, ACCOUNTS, np.ones(1), None, NUMBERS[:4], 0), id="numbers"
-        ),
-        pytest.param(
-            lambda: native.cost_features(STATE, ACCOUNTS, np.ones(1), FIGURES, NUMBERS, 0), id="held"
-        ),
-        pytest.param(
-            lambda: native.cost_features(STATE, ACCOUNTS, np.ones(1), (FIGURES, None, 16), NUMBERS, 1),
-            id="tiers",
-        ),
+        pytest.param(lambda: quantities(state=STATE[:3]), id="state"),
+        pytest.param(lambda: quantities(accounts=np.zeros((N_LINES, 3))), id="accounts"),
+        pytest.param(lambda: quantities(costs=np.ones((6, 2))), id="costs"),
+        pytest.param(lambda: quantities(costs=np.ones((7, 2), np.float32)), id="short_floats"),
+        pytest.param(lambda: quantities(pace=np.ones(3)), id="pace"),
+        pytest.param(lambda: quantities(adapter=1.0), id="adapter"),
+        pytest.param(lambda: quantities(numbers=NUMBERS[:4]), id="numbers"),
+        pytest.param(lambda: quantities(held=FIGURES), id="held"),
+        pytest.param(lambda: quantities(held=(FIGURES, None, 16), n_loads=1), id="tiers"),
         pytest.param(lambda: native.cost_totals(STATE, STATE[:3]), id="lines"),
         pytest.param(
-            lambda: native.fleet_costs(np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, NUMBERS),
-            id="costs",
+            lambda: native.fleet_costs(np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, (0.0,) * 6),
+            id="prices",
         ),
         pytest.param(
             lambda: native.add_observation(np.zeros((2, 2)), np.zeros(3), [1.0, 1.0], 1.0, 1.0, 1.0),
