@@ -38,6 +38,10 @@ PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float]
 price that follows those that wait there, and the cost that scores 0.5."""
 
 
+COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
+"""Parts of a cost: the batch and the adapter are in the first, the wait for blocks in the second, attention in the third; what others
+wait longer, and the price of the blocks held, are the last."""
+
 Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
 
@@ -111,7 +115,7 @@ def fleet_costs(
     state: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray:
-    """Return what others wait longer, the price of the blocks held, the sum of both and `ttft_ms`, and the score; shape (4, n).
+    """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (8, n).
 
     Args:
         ttft_ms: milliseconds to first token, by endpoint.
@@ -128,7 +132,19 @@ def fleet_costs(
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
     memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION])
     cost_ms = ttft_ms + others_ms + memory_ms
-    return np.stack([others_ms, memory_ms, cost_ms, 1.0 / (1.0 + cost_ms / scale_ms)])
+    terms = costs * features
+    return np.stack(
+        [
+            terms[OVERHEAD] + terms[BATCH] + terms[ADAPTER],
+            terms[QUEUE] + terms[MEMORY],
+            terms[PREFILL] + terms[ATTENTION],
+            np.add.reduce(terms[N_FEATURES:], axis=0),
+            others_ms,
+            memory_ms,
+            cost_ms,
+            1.0 / (1.0 + cost_ms / scale_ms),
+        ]
+    )
 
 
 def add_observation(

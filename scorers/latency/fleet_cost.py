@@ -12,8 +12,9 @@ from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
 from ..core.params import BuildContext
-from ..core.ratings import Inputs, Ratings
+from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
+from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .operations import fleet_costs
 from .params import LatencyCostParams
@@ -65,9 +66,9 @@ class FleetCostScorer(LatencyCostScorer):
         """Running mean of the uncached tokens of a request; None before the first pick."""
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
-        """Return one rating per candidate; raw is the cost in milliseconds."""
-        _, _, cost_ms, scores = self._parts(request, candidates)
-        return Ratings(scores, Inputs(cost_ms))
+        """Return one rating per candidate; raw is the cost in milliseconds, with its parts."""
+        found = self._parts(request, candidates)
+        return Ratings(found[-1], Inputs(found[-2], parts=Parts(COST_PARTS, found[:-2])))
 
     def _parts(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""

@@ -160,17 +160,26 @@ PyObject* fleet_costs(PyObject*, Call call) {
         double n_tokens = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_tokens += state(kStateTokens, row);
         const double n_anywhere = n_tokens / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
-        NewArray parts(npy_intp{4}, n);
+        NewArray parts(npy_intp{8}, n);
+        const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
         for (size_t row = 0; row < n_rows; ++row) {
             const double n_waiting = (1.0 - here) * n_anywhere + here * fmax(accounts(kAhead, row), state(kStateWaiting, row));
             const double price = factor * n_waiting > most ? most : factor * n_waiting;
             const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);
             const double others_ms = price * work_ms, memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0);
-            parts.items[row] = others_ms;
-            parts.items[n_rows + row] = memory_ms;
+            const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
+            double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
+            for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
             const double cost_ms = own_ms(0, row) + others_ms + memory_ms;
-            parts.items[2 * n_rows + row] = cost_ms;
-            parts.items[3 * n_rows + row] = 1.0 / (1.0 + cost_ms / scale_ms);
+            const std::array<double, 8> found{term(kOverhead) + term(kBatch) + term(kAdapter),
+                                              term(kQueue) + term(kMemory),
+                                              term(kPrefill) + term(kAttention),
+                                              load_ms,
+                                              others_ms,
+                                              memory_ms,
+                                              cost_ms,
+                                              1.0 / (1.0 + cost_ms / scale_ms)};
+            for (size_t line = 0; line < found.size(); ++line) parts.items[line * n_rows + row] = found[line];
         }
         return parts.object.release();
     }, nullptr);
