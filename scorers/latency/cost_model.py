@@ -76,11 +76,12 @@ class CostModel:
         tpot: costs of the time per output token.
         lengths: expected output lengths.
         accounts: what is under way on each endpoint.
+        learns: whether observed times change the costs.
         work_tokens: running mean of the tokens that an endpoint computes for a request.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
-        self._learns, self._has_paces = params.fit, params.fit and not params.group_label
+        self.learns, self._has_paces = params.fit, params.fit and not params.group_label
         self.ttft, self.tpot = TtftCosts(params, tiers), TpotCosts(params.group_label)
         self.lengths = OutputLengths()
         self.accounts = Accounts()
@@ -161,7 +162,7 @@ class CostModel:
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
         self.accounts.begun(request, now=decision.at + ttft_s)
-        if not self._learns or decision.computing is not decision:
+        if not self.learns or decision.computing is not decision:
             return
         pace = self.accounts.pace(request.row) if self._has_paces else 1.0
         if self._has_paces and not request.features[QUEUE] and not request.features[MEMORY]:
@@ -181,7 +182,7 @@ class CostModel:
         """Forget a request, and learn from its time per output token; None if that is not known."""
         request = self.accounts.ended(decision)
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
-        if not self._learns or not 0.0 < ms <= MAX_MILLISECONDS:
+        if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return
         request = request or self._unseen(decision)
         self._tpot_ms += MEAN_STEP * (ms - self._tpot_ms)
