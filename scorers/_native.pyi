@@ -5,6 +5,7 @@
 from collections.abc import Callable, Sequence
 
 from .core.columns import CodeArray, FloatArray, IntArray, Mask
+from .latency.arithmetic import Held, PriceNumbers, Quantities, RequestNumbers
 
 def rate_by_load(column: FloatArray, /) -> FloatArray: ...
 def rate_by_free_part(column: FloatArray, /) -> FloatArray: ...
@@ -18,3 +19,40 @@ def pick_highest(totals: FloatArray, rng: Callable[[], float]) -> tuple[int, boo
 def float_cells(table: FloatArray, row: int) -> tuple[float, ...]: ...
 def int_cells(table: IntArray, row: int) -> tuple[int, ...]: ...
 def packed(state: FloatArray, now: float, counts: Sequence[IntArray | CodeArray | Mask]) -> bytes: ...
+
+# Of the cost model: use them through `latency/operations`; `latency/arithmetic` is their specification.
+def cost_quantities(
+    state: FloatArray,
+    accounts: FloatArray,
+    costs: FloatArray,
+    pace: FloatArray | float,
+    held: Held | None,
+    adapter: FloatArray | None,
+    numbers: RequestNumbers,
+    n_loads: int,
+) -> Quantities: ...
+def cost_totals(features: FloatArray, costs: FloatArray) -> FloatArray: ...
+def fleet_costs(
+    ttft_ms: FloatArray,
+    features: FloatArray,
+    costs: FloatArray,
+    accounts: FloatArray,
+    state: FloatArray,
+    numbers: PriceNumbers,
+) -> FloatArray: ...
+def add_observation(
+    squares: FloatArray,
+    products: FloatArray,
+    parts: Sequence[float],
+    observed: float,
+    weight: float,
+    decay: float,
+) -> None: ...
+def solved(
+    factors: Sequence[float],
+    squares: FloatArray,
+    products: FloatArray,
+    low: float,
+    high: float,
+    n_sweeps: int,
+) -> list[float]: ...

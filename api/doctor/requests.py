@@ -147,6 +147,35 @@ def _obeyed(deployment: Deployment) -> Iterator[Finding]:
     )
 
 
+def _learned(deployment: Deployment) -> Iterator[Finding]:
+    counts, remedy = deployment.counts, ""
+    n_picks = counts.total("kvatlas_picks_total")
+    states = counts.by("state", "kvatlas_latency_costs_in_force")
+    if not states:
+        yield Finding(State.OK, "the policy has no cost model")
+    n_seen, errors = (
+        counts.total("kvatlas_latency_observations"),
+        counts.values("kvatlas_latency_mape"),
+    )
+    for state, n_groups in states.items():
+        found = State.OK if state in ("learned", "fixed") else State.UNKNOWN
+        if state == "few" and n_picks >= FEW and not n_seen:
+            found, remedy = State.WARN, _WITHOUT_TIMES
+        off = f", predictions off by at most {max(errors):.0%} in the mean" if any(errors) else ""
+        evidence = f"{_COSTS[state]} in {n_groups:.0f} groups of servers; {n_seen:.0f} times known{off}"
+        yield Finding(found, evidence, remedy)
+
+
+_COSTS: Mapping[str, str] = {
+    "few": "configured costs, since fewer than 30 times to first token are known,",
+    "rejected": "configured costs, since learned ones do not predict better,",
+    "learned": "learned costs",
+    "fixed": "configured costs, which are not to be learned,",
+}
+"""State of costs -> words."""
+
+_WITHOUT_TIMES = "the gateway must stream responses: processing_mode.response_body_mode FULL_DUPLEX_STREAMED"
+
 CHECKS = (
     Check(
         "prompts-tokenized",
@@ -165,6 +194,12 @@ CHECKS = (
         "Do endpoints reuse what they are thought to hold?",
         "requests go to endpoints for blocks that they do not have",
         _held,
+    ),
+    Check(
+        "costs-learned",
+        "Are latency costs learned from responses?",
+        "policy latency decides by the configured costs, which fit one model and GPU",
+        _learned,
     ),
     Check(
         "responses-shown",

@@ -56,6 +56,9 @@ class ScoreOut(Own):
     weight: float
     product: float
     age_seconds: float | None = Field(description="age of the input; null where it has none")
+    parts_ms: dict[str, float] | None = Field(
+        default=None, description="milliseconds that add up to the input, by name; null if it has no parts"
+    )
 
 
 class PredictedOut(Own):

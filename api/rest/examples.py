@@ -311,7 +311,22 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             ],
         }
     ),
-    ("get", "/v1/policy"): Example({"generation": 3, "policy": "weights"}),
+    ("get", "/v1/policy"): Example(
+        {
+            "generation": 3,
+            "policy": "latency",
+            "costs": [
+                {
+                    "scorer": "fleet-cost-scorer",
+                    "group": "",
+                    "state": "few",
+                    "observations": 12,
+                    "says": "Costs are not learned yet: 12 of 30 times to first token are known. Until then the configured "
+                    "ones (15,928 prompt tokens/s) are in force.",
+                }
+            ],
+        }
+    ),
     ("put", "/v1/policy"): Example(
         {"generation": 4, "changes": ["policy: 'weights' -> 'latency'"], "replicas": []},
         body={"policy": "latency"},

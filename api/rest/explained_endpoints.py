@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from math import isfinite
 
 import msgspec
 import numpy as np
 
 from ...scorers.core.candidates import TRUSTS, Candidates
-from ...scorers.core.columns import FloatArray
+from ...scorers.core.columns import FloatArray, shown
 from ...scorers.core.decision import Decision
 from ...scorers.core.predictions import Predictions
 from ...scorers.core.prefix_columns import PrefixColumns, Runs
+from ...scorers.core.ratings import Inputs
 
 AGE_DIGITS = 6
 """Decimals of an age in seconds."""
@@ -54,7 +56,7 @@ class InFlight(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     tokens: int
 
 
-class Score(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Score(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """See `ScoreOut`."""
 
     name: str
@@ -64,6 +66,7 @@ class Score(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     weight: float
     product: float
     age_seconds: float | None
+    parts_ms: dict[str, float] | None = None
 
 
 class Predicted(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -143,7 +146,17 @@ def _scores(decision: Decision) -> Iterator[Iterator[Score]]:
             repeat(weight),
             (weight * scores).tolist(),
             _finite(np.round(ages, AGE_DIGITS)),
+            _parts(decision.inputs[number]),
         )
+
+
+def _parts(inputs: Inputs | None) -> Iterator[dict[str, float] | None]:
+    """Yield the parts of each input, None if they are not shown; one that is not finite is left out."""
+    if inputs is None or inputs.parts is None:
+        return repeat(None)
+    names, values = inputs.parts
+    rows: list[list[float]] = shown(values).T.tolist()
+    return ({name: ms for name, ms in zip(names, row, strict=True) if isfinite(ms)} for row in rows)
 
 
 def _loads(candidates: Candidates, now: float) -> Iterator[SeenLoad | None]:

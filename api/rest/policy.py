@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ...configs.policies import policy_of
+from ...routing.plan.cost_models import known_costs
 from ...routing.plan.live import LiveConfig
 from .answers import Answers
 from .force import Force
 from .models import ChangedOut
-from .policy_models import PolicyIn, PolicyOut
+from .policy_models import CostsOut, PolicyIn, PolicyOut
 
 
 def policy_routes(live: LiveConfig, answers: Answers) -> APIRouter:
@@ -18,8 +19,18 @@ def policy_routes(live: LiveConfig, answers: Answers) -> APIRouter:
 
     @router.get("/policy", summary="The policy in force")
     async def policy() -> PolicyOut:
-        """Return the name of the policy by which endpoints are chosen."""
-        return PolicyOut(generation=live.generation, policy=policy_of(live.in_force))
+        """Return the name of the policy by which endpoints are chosen, and what it has learned of their costs."""
+        costs = [
+            CostsOut(
+                scorer=scorer,
+                group=known.group,
+                state=known.state.value,
+                observations=round(known.n_observations, 1),
+                says=known.says,
+            )
+            for scorer, known in known_costs(live.plan.profile)
+        ]
+        return PolicyOut(generation=live.generation, policy=policy_of(live.in_force), costs=costs)
 
     @router.put("/policy", summary="Change the policy")
     async def change(body: PolicyIn, *, force: Force = False) -> ChangedOut:

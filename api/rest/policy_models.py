@@ -14,8 +14,21 @@ class PolicyIn(Own):
     policy: PolicyName
 
 
+class CostsOut(Own):
+    """What a plugin with a cost model knows of a group of endpoints."""
+
+    scorer: str = Field(description="name of the plugin")
+    group: str = Field(description="value of its group label; empty without one")
+    state: str = Field(description="which costs are in force: fixed, few, rejected or learned")
+    observations: float = Field(description="times to first token that the fit rests on")
+    says: str = Field(description="the same in a sentence, with the errors of predictions")
+
+
 class PolicyOut(Own):
     """Answer of `GET /v1/policy`."""
 
     generation: int = Field(description="of the configuration in force")
     policy: str = Field(description="weights or latency, or plugins for a configuration that lists its own")
+    costs: list[CostsOut] = Field(
+        default=[], description="what cost models of the policy know; empty for a policy without one"
+    )

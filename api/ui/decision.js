@@ -29,6 +29,7 @@ function explained(decision) {
     endpoints(decision),
     ...stages.flatMap(stagePart),
     ...costs(decision.placement?.options ?? []),
+    ...costParts(decision),
   ].filter((part) => part != null);
 }
 
@@ -57,6 +58,27 @@ function costs(options) {
       cell(columns[1], count(totalMs)),
       names.map((name, at) => cell(columns[at + 2], count(termsMs[name]))))));
   return [el("h3", {}, "What it was expected to cost"), node];
+}
+
+/** What the cost of each endpoint is made of, the least first, for a scorer that expects costs. */
+function costParts({ endpoints: all, picked }) {
+  const names = (all.find(({ scores }) => scores.length)?.scores ?? []).filter(({ partsMs }) => partsMs).map(({ name }) => name);
+  return names.flatMap((scorerName) => {
+    const costs = all.flatMap(({ name, scores }) => scores.filter((each) => each.name === scorerName)
+      .map(({ raw, partsMs }) => ({ name, total: raw ?? 0, partsMs })));
+    const terms = Object.keys(costs[0].partsMs).filter((term) => costs.some(({ partsMs }) => Math.round(partsMs[term] ?? 0)));
+    const columns = [
+      { name: "Endpoint", kind: "key" }, { name: "Total, ms", kind: "num" },
+      ...terms.map((name) => ({ name, kind: "num" })),
+    ];
+    const { node, body: rows } = table("Endpoints by cost, the least first", columns);
+    rows.append(...costs.sort((a, b) => a.total - b.total).map(({ name, total, partsMs }) =>
+      el(picked[0] === name ? "tr.picked" : "tr", { role: "row" },
+        cell(columns[0], el("strong", {}, name)),
+        cell(columns[1], count(Math.round(total))),
+        terms.map((term, at) => cell(columns[at + 2], count(Math.round(partsMs[term] ?? 0)))))));
+    return [el("h3", {}, `What ${scorer(scorerName)} expects it to cost`), node];
+  });
 }
 
 function outcome({ time, tokens, picked, endpoints, model, placement }, stages) {

@@ -7,14 +7,16 @@ import { every } from "./poll.js";
 
 const sliders = document.getElementById("weights-controls");
 const line = document.getElementById("policy-line");
+const costs = document.getElementById("policy-costs");
 const gain = document.getElementById("policy-gain");
 const buttons = document.getElementById("policy-buttons");
 const OTHER = { weights: "latency", latency: "weights", plugins: "latency" };
 const MS = (seconds) => `${Math.round(1000 * seconds).toLocaleString("en")} ms`;
 
-let inForce = null; // { generation, policy }
+let inForce = null; // { generation, policy, costs }
 let isAsking = false;
 let look = null; // asks for the shadow out of turn
+let lookAtCosts = null;
 
 /** Looks at the policy again when another configuration is in force. */
 export async function followPolicy(generation) {
@@ -23,12 +25,20 @@ export async function followPolicy(generation) {
   try {
     inForce = await call("v1/policy");
     look ??= every(5, () => call("v1/shadow"), showShadow, (message) => setText(gain, message));
+    lookAtCosts ??= every(5, () => call("v1/policy"), showCosts, (message) => setText(line, message));
     look();
   } catch (error) {
     setText(line, error.message);
   } finally {
     isAsking = false;
   }
+}
+
+/** What the cost model has learned, a sentence for each group of endpoints. */
+function showCosts(found) {
+  const said = found.costs.map(({ group, says }) => (group ? `${group}: ${says}` : says));
+  if (said.join() === [...costs.children].map((each) => each.textContent).join()) return;
+  costs.replaceChildren(...said.map((each) => el("li", {}, each)));
 }
 
 function showShadow(shadow) {

@@ -62,6 +62,8 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
             _print_options(console, placement.options)
         if placement.lacking is not None:
             console.print(f"refused: no server can do the stage {placement.lacking}", highlight=False)
+    for name in _names_with_parts(decision):
+        _print_parts(console, decision, name)
     for line in _reasons(decision):
         console.print(line, highlight=False, markup=False)
 
@@ -76,6 +78,31 @@ def _print_candidates(console: Console, decision: DecisionOut | StageOut) -> Non
         table.add_column(heading, overflow="fold")
     for endpoint in sorted(decision.endpoints, key=lambda each: (each.filtered_by is not None, -each.total)):
         table.add_row(*_row(endpoint, decision, n_terms=len(terms)))
+    console.print(table, highlight=False)
+
+
+def _names_with_parts(decision: DecisionOut) -> list[str]:
+    """Return the names of the scorers whose input has parts."""
+    first = next((each.scores for each in decision.endpoints if each.scores), [])
+    return [each.name for each in first if each.parts_ms is not None]
+
+
+def _print_parts(console: Console, decision: DecisionOut, name: str) -> None:
+    """Print what the costs of the endpoints are made of, the least first, without parts that are 0 in all."""
+    costs = [
+        (term.raw or 0.0, each.name, term.parts_ms)
+        for each in decision.endpoints
+        for term in each.scores
+        if term.name == name and term.parts_ms is not None
+    ]
+    names = [part for part in costs[0][2] if any(round(parts.get(part, 0.0)) for _, _, parts in costs)]
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{name}, ms", overflow="fold")
+    for heading in ("total", *names, ""):
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    for total, endpoint, parts in sorted(costs):
+        cells = (f"{parts.get(part, 0.0):.0f}" for part in names)
+        table.add_row(endpoint, f"{total:.0f}", *cells, "picked" if endpoint in decision.picked else "")
     console.print(table, highlight=False)
 
 

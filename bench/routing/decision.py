@@ -2,7 +2,8 @@
 
 Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile: the match of the
 prompt, the table of candidates, the decision, and the booking of the request and of its end. The log is full all the time, so that
-every decision kept drops one. Times are CPU time of the thread, garbage collection included.
+every decision kept drops one. Times are CPU time of the thread, garbage collection included. The last two figures are those of
+`policy: latency`, with as many requests under way as endpoints, each of which teaches it its times.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import statistics
 import time
 import tracemalloc
 from array import array
+from collections import deque
 
 from kvatlas.api.rest.explanation import explained
 from kvatlas.configs.decisions import DecisionsConfig
 from kvatlas.configs.schema import WeightsConfig
-from kvatlas.fleet.in_flight import InFlight
+from kvatlas.fleet.in_flight import Booking, InFlight
 from kvatlas.fleet.table import FleetTable
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.match import RankLayout
@@ -25,7 +27,10 @@ from kvatlas.indexer.match_plan import MatchPlan, PlannedRank
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import Load, RequestView
+from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from kvatlas.scorers.weights import default_profile
 
 from ..common.benchmark import Benchmark
@@ -67,13 +72,19 @@ class Fleet:
 
     def decide(self) -> Decision:
         """Make one decision of the default profile, and book its request, which ends at once."""
-        matches = self._plan.columns(PROMPT)
-        candidates = self._table.candidates(matches, now=REQUEST.now, stale_after_s=5.0, doubts={})
-        decision = PROFILE.decide(REQUEST, candidates, rng=random.random)
-        best = decision.best
-        booking = self._in_flight.book(best.name, tokens=best.uncached_tokens(REQUEST), now=REQUEST.now)
+        decision, booking = self.routed(PROFILE)
         booking.ended()
         return decision
+
+    def routed(self, profile: Profile) -> tuple[Decision, Booking]:
+        """Make one decision, and book its request."""
+        matches = self._plan.columns(PROMPT)
+        candidates = self._table.candidates(matches, now=REQUEST.now, stale_after_s=5.0, doubts={})
+        decision = profile.decide(REQUEST, candidates, rng=random.random)
+        best = decision.best
+        return decision, self._in_flight.book(
+            best.name, tokens=best.uncached_tokens(REQUEST), now=REQUEST.now
+        )
 
     def _layout(self, *, held: bool) -> RankLayout:
         """Store an endpoint's blocks: the first of the prompt on its GPU, more of them in its CPU memory."""
@@ -82,6 +93,30 @@ class Fleet:
             if held:
                 self._index.store(holder, KEYS[:n_blocks])
         return RankLayout((*(1 << holder for holder in holders), 0), (1, 1, 1))
+
+
+def latency(n_endpoints: int, *, rounds: int, batch: int) -> tuple[float, float]:
+    """Return the microseconds of a decision by `policy: latency`, and those in which it learns from one request."""
+    scorer = FleetCostScorer(FleetCostParams(), TIERS)
+    profile = Profile([(scorer.type, scorer, 1.0)], MaxScorePicker())
+    fleet, open_ = Fleet(n_endpoints), deque[tuple[Decision, Booking]]()
+
+    def decide() -> None:
+        decision, booking = fleet.routed(profile)
+        profile.picked(REQUEST, decision)
+        open_.append((decision, booking))
+
+    def learn() -> None:
+        decision, booking = open_.popleft()
+        profile.answered(decision, ttft_s=random.uniform(0.1, 0.5))
+        profile.ended(decision, tpot_s=0.02, n_output=200)
+        booking.ended()
+
+    for _ in range(n_endpoints):
+        decide()
+    times = [(microseconds(decide, batch), microseconds(learn, batch)) for _ in range(rounds)]
+    deciding, learning = zip(*times, strict=True)
+    return statistics.median(deciding), statistics.median(learning)
 
 
 def memory(n_endpoints: int, n_decisions: int) -> tuple[float, float]:
@@ -134,6 +169,7 @@ def measured(n_endpoints: int, *, rounds: int, batch: int) -> tuple[float, ...]:
         taken / 1024,
         counted / 1024,
         float(len(log)),
+        *latency(n_endpoints, rounds=rounds, batch=batch),
     )
 
 
@@ -145,6 +181,8 @@ FIGURES = (
     ("memory of a kept one", "KiB"),
     ("as the bound counts it", "KiB"),
     ("decisions kept", ""),
+    ("policy latency: match, decision, booking and account", "us"),
+    ("policy latency: learning from a first token and an end", "us"),
 )
 
 

@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import gauge
-from ...scorers.core.scheduler import Deciding, Scheduler
+from ...scorers.core.scheduler import Deciding
 from ...scorers.handlers.joint_cost import JointCostHandler
-from ...scorers.latency.cost import LatencyCostScorer
 from ...scorers.latency.groups import FitReport
+from ...scorers.latency.knowledge import CostState
 from ...scorers.latency.links import LinkReport
-from ...scorers.latency.predictor import LatencyPredictor
+from .cost_models import cost_models, joint_handler, known_costs
 
 PAIRS = f"{JointCostHandler.type}/pairs"
 """Value of the label `scorer` for the times of pairs."""
@@ -47,17 +47,8 @@ class ConfigMetrics:
 
 def latency_families(profile: Deciding) -> Iterator[Metric]:
     """Yield costs, their errors and the implied credits of every group of endpoints. Cost: O(groups * tiers)."""
-    models = {
-        name: scorer.model for name, scorer, _ in profile.scorers if isinstance(scorer, LatencyCostScorer)
-    }
-    if profile.predictor is not None:
-        name, predictor = profile.predictor
-        if isinstance(predictor, LatencyPredictor):
-            models[name] = predictor.model
-    handler = profile.handler if isinstance(profile, Scheduler) else None
-    joint = handler.model if isinstance(handler, JointCostHandler) else None
-    if joint is not None:
-        models[JointCostHandler.type] = joint.alone
+    models, handler = cost_models(profile), joint_handler(profile)
+    joint = handler.model if handler is not None else None
     first = {name: model.ttft.reports() for name, model in models.items()}
     if joint is not None:
         first[PAIRS] = joint.pairs.reports()
@@ -72,6 +63,17 @@ def latency_families(profile: Deciding) -> Iterator[Metric]:
     yield credit
     yield from _fit_families("latency", "times to first token", first)
     yield from _fit_families("tpot", "times per output token", later)
+    in_force = gauge(
+        "latency_costs_in_force",
+        "Which costs are in force, as the state that is 1.",
+        "scorer",
+        "group",
+        "state",
+    )
+    for scorer, known in known_costs(profile):
+        for state in CostState:
+            in_force.add_metric([scorer, known.group, state.value], float(state is known.state))
+    yield in_force
     yield from _link_families(joint.pairs.links.reports() if joint is not None else ())
 
 

@@ -193,7 +193,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     def lasting_with(self, table: KeptTable) -> Decision:
         """Return the decision with this copy of its table, and small inputs of its own."""
-        return replace(self, table=table, inputs=tuple(map(_lasting, self.inputs)))
+        return replace(self, table=table, inputs=tuple([each and each.lasting() for each in self.inputs]))
 
     @property
     def n_bytes(self) -> int:
@@ -206,8 +206,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         """Upper bound of its memory that grows with the fleet, without the table."""
         n_bytes = self.scores.nbytes
         for inputs in self.inputs:
-            if inputs is not None and not callable(inputs.raw):
-                n_bytes += inputs.raw.nbytes
+            if inputs is not None:
+                n_bytes += inputs.n_bytes
         for each in self.drops:
             n_bytes += each.rows.nbytes
         return n_bytes if self.rows is None else n_bytes + self.rows.nbytes
@@ -374,12 +374,6 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 def known(number: float) -> float | None:
     """Return a number, None if it is NaN, which stands for unknown."""
     return number if number == number else None  # noqa: PLR0124 - ten times as fast as `isnan`
-
-
-def _lasting(inputs: Inputs | None) -> Inputs | None:
-    if inputs is None or callable(inputs.raw):
-        return inputs
-    return Inputs(inputs.raw.astype(np.float32), is_load=inputs.is_load)
 
 
 def qualified(profile: str, plugin: str) -> str:

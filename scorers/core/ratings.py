@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,6 +16,18 @@ InputsOf: TypeAlias = Callable[[Candidates], FloatArray]
 """Reads the inputs from a table; must depend on nothing else, since it is called when a decision is explained."""
 
 
+class Parts(NamedTuple):
+    """Parts that add up to the inputs of scores.
+
+    Attributes:
+        names: of the parts.
+        values: shape (parts, candidates), in the unit of the inputs.
+    """
+
+    names: tuple[str, ...]
+    values: FloatArray | SmallFloats
+
+
 class Inputs(msgspec.Struct, frozen=True):
     """Inputs of scores, shown when a decision is explained.
 
@@ -23,14 +35,31 @@ class Inputs(msgspec.Struct, frozen=True):
         raw: one input per candidate in the scorer's own unit, NaN if unknown; or a function that reads them from the table.
             A function costs nothing until someone asks.
         is_load: whether they are part of the load, so that they have its age.
+        parts: what they are made of, None if that is not shown.
     """
 
     raw: FloatArray | SmallFloats | InputsOf
     is_load: bool = False
+    parts: Parts | None = None
 
     def column(self, candidates: Candidates) -> FloatArray | SmallFloats:
         """Return the inputs by row."""
         return self.raw(candidates) if callable(self.raw) else self.raw
+
+    def lasting(self) -> Inputs:
+        """Return the same in at most 32 bits, in arrays of its own."""
+        if callable(self.raw):
+            return self
+        parts = self.parts
+        small = parts and Parts(parts.names, parts.values.astype(np.float32))
+        return Inputs(self.raw.astype(np.float32), is_load=self.is_load, parts=small)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of its arrays."""
+        if callable(self.raw):
+            return 0
+        return self.raw.nbytes + (self.parts.values.nbytes if self.parts is not None else 0)
 
     def ages_s(self, candidates: Candidates, *, now: float) -> FloatArray:
         """Return the ages of known inputs in seconds, never negative; NaN if they have none."""

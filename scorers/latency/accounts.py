@@ -96,6 +96,8 @@ class Accounts:
 
     def __init__(self) -> None:
         self._table: FloatArray = np.zeros((N_LINES, FIRST_ROWS))
+        self._cells = _cells_of(self._table)
+        """The same numbers: reading and writing one costs less than through numpy."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         """By row."""
@@ -127,23 +129,25 @@ class Accounts:
             self._names.append(name)
             if row == self._table.shape[1]:
                 self._table = np.hstack([self._table, np.zeros_like(self._table)])
+                self._cells = _cells_of(self._table)
         return row
 
     def open(self, request: OpenRequest, *, busy_ms: float, now: float) -> None:
         """Count a request that was sent to an endpoint, which takes `busy_ms` for its prompt."""
-        column = self._table[:, request.row]
+        cells, row = self._cells, request.row
         if request.computes:
-            column[BUSY_MS] = column[BUSY_MS] * math.exp((column[BUSY_AT] - now) / BUSY_S) + busy_ms
-            column[BUSY_AT] = now
-            column[READY_AT] = request.ready_at = max(now, float(column[READY_AT])) + busy_ms / 1000.0
-            if column[N_AHEAD] == 0 and not self._siblings.n_ahead(request.row):
-                column[SINCE] = now
-            column[N_AHEAD] += 1
-            column[WORK] += request.work
-        column[BOOKED] += request.tokens
-        column[TOKENS_AHEAD] += request.n_new
+            faded = math.exp((cells[BUSY_AT, row] - now) / BUSY_S)
+            cells[BUSY_MS, row] = cells[BUSY_MS, row] * faded + busy_ms
+            cells[BUSY_AT, row] = now
+            cells[READY_AT, row] = request.ready_at = max(now, cells[READY_AT, row]) + busy_ms / 1000.0
+            if cells[N_AHEAD, row] == 0 and not self._siblings.n_ahead(row):
+                cells[SINCE, row] = now
+            cells[N_AHEAD, row] += 1
+            cells[WORK, row] += request.work
+        cells[BOOKED, row] += request.tokens
+        cells[TOKENS_AHEAD, row] += request.n_new
         self._open[id(request.decision)] = request
-        self._note(request.row)
+        self._note(row)
         if len(self._open) > MAX_OPEN:
             self._drop(self._open.pop(next(iter(self._open))))
 
@@ -158,8 +162,8 @@ class Accounts:
         self._leave(request)
         request.has_begun = True
         if request.computes:
-            self._table[SINCE, request.row] = now
-        self._table[TOKENS_HELD, request.row] += request.n_new
+            self._cells[SINCE, request.row] = now
+        self._cells[TOKENS_HELD, request.row] += request.n_new
         self._note(request.row)
 
     def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> None:
@@ -202,7 +206,7 @@ class Accounts:
 
     def pace(self, row: int) -> float:
         """Return the factor of the times of an endpoint; 1 if its row is -1."""
-        return math.exp(float(self._table[LOG_PACE, row])) if row >= 0 else 1.0
+        return math.exp(self._cells[LOG_PACE, row]) if row >= 0 else 1.0
 
     def learn_pace(self, row: int, log_error: float, *, slowest: float) -> float:
         """Move the pace of an endpoint towards an observed one, and return it.
@@ -227,20 +231,20 @@ class Accounts:
         if request.row < 0:
             return
         if request.has_begun:
-            column = self._table[:, request.row]
-            column[TOKENS_HELD] = max(0.0, column[TOKENS_HELD] - request.n_new)
+            cells, row = self._cells, request.row
+            cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_new)
         else:
             self._leave(request)
         self._note(request.row)
 
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
-        column = self._table[:, request.row]
-        column[BOOKED] -= request.tokens  # whole numbers, which add up without rounding errors
-        column[TOKENS_AHEAD] -= request.n_new
+        cells, row = self._cells, request.row
+        cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
+        cells[TOKENS_AHEAD, row] -= request.n_new
         if request.computes:
-            column[N_AHEAD] -= 1
-            column[WORK] = column[WORK] - request.work if column[N_AHEAD] else 0.0
+            cells[N_AHEAD, row] -= 1
+            cells[WORK, row] = cells[WORK, row] - request.work if cells[N_AHEAD, row] else 0.0
 
     def _follow(self, directory: Directory) -> None:
         if len(self._rows) > MAX_ROWS:
@@ -278,8 +282,13 @@ class Accounts:
         moved = {row: new for new, (_, row) in enumerate(kept)}
         table = np.zeros((N_LINES, max(FIRST_ROWS, len(kept))))
         table[:, : len(kept)] = self._table[:, [row for _, row in kept]]
-        self._table, self._rows = table, {name: moved[row] for name, row in kept}
+        self._table, self._cells = table, _cells_of(table)
+        self._rows = {name: moved[row] for name, row in kept}
         self._names = [name for name, _ in kept]
         self._siblings.move(moved)
         for request in self._open.values():
             request.row = moved.get(request.row, -1)
+
+
+def _cells_of(table: FloatArray) -> memoryview[float]:
+    return table.data.cast("B").cast("d", table.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,18 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
+from ..core.operations import float_cells
 from ..core.shared import SharedSums
 from .accounts import Accounts, OpenRequest
-from .features import MEMORY, QUEUE, Typical, new_tokens
+from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
-from .lines import LOG_PACE, N_LINES
+from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE
+from .operations import cost_totals
 from .params import LatencyCostParams
 from .tpot import TOKEN_MS, TpotCosts
-from .ttft import TtftCosts, total
+from .ttft import TtftCosts
 
 MAX_PACE = 8.0
 """Largest factor between the times of an endpoint and those of its group, in both directions."""
@@ -41,7 +44,7 @@ class Expected(NamedTuple):
         candidates: the endpoints.
         accounts: see `Accounts.columns`.
         features: of the time to first token, shape (d, n).
-        costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n) or (d, 1).
+        costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n).
         ttft_ms: expected milliseconds to first token, by endpoint.
     """
 
@@ -73,11 +76,12 @@ class CostModel:
         tpot: costs of the time per output token.
         lengths: expected output lengths.
         accounts: what is under way on each endpoint.
+        learns: whether observed times change the costs.
         work_tokens: running mean of the tokens that an endpoint computes for a request.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
-        self._learns, self._has_paces = params.fit, params.fit and not params.group_label
+        self.learns, self._has_paces = params.fit, params.fit and not params.group_label
         self.ttft, self.tpot = TtftCosts(params, tiers), TpotCosts(params.group_label)
         self.lengths = OutputLengths()
         self.accounts = Accounts()
@@ -109,7 +113,7 @@ class CostModel:
         """Return the expected milliseconds per output token by endpoint."""
         features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
         costs = self.tpot.fits.costs(expected.candidates) * self.pace(expected.accounts)
-        return total(features, costs)
+        return cost_totals(features, costs)
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does."""
@@ -118,31 +122,30 @@ class CostModel:
             row = found.candidates.row(decision.picked[0])
         if found is None or row is None:
             found, row = self._expected_of(decision), 0
-        else:
-            found = _one(found, row)
         self._last = None
-        quantities: list[float] = found.features[:, 0].tolist()
+        quantities = float_cells(found.features, row)
         if not all(map(math.isfinite, quantities)):
             return
+        own = float_cells(found.accounts, row)
         group, computes = self.ttft.fits.group_of(decision.best), decision.computing is decision
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
-        tpot = self.tpot.features(found.features, found.accounts, now=request.now)
-        pace = math.exp(float(found.accounts[LOG_PACE, 0]))
-        n_new = float(round(new_tokens(found.features)[0]))
+        tpot = self.tpot.features_of(quantities, own, now=request.now)
+        pace = math.exp(own[LOG_PACE])
+        n_new = float(round(quantities[PREFILL] + sum(quantities[N_FEATURES:])))
         opened = OpenRequest(
             decision,
             self.accounts.row(decision.picked[0]),
             group,
             quantities,
-            expected_ms=float(found.ttft_ms[0]),
+            expected_ms=float(found.ttft_ms[row]),
             work=tokens,
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
             n_new=n_new,
-            tpot_features=tpot[:, 0].tolist(),
+            tpot_features=tpot,
             computes=computes,
         )
         costs = self.tpot.fits.costs_of(group)
-        opened.expected_tpot_ms = pace * sum(map(float.__mul__, costs, opened.tpot_features))
+        opened.expected_tpot_ms = pace * sum(map(mul, costs, tpot))
         self._new_tokens += MEAN_STEP * (n_new - self._new_tokens)
         if computes:
             self.note_work(tokens)
@@ -159,7 +162,7 @@ class CostModel:
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
         self.accounts.begun(request, now=decision.at + ttft_s)
-        if not self._learns or decision.computing is not decision:
+        if not self.learns or decision.computing is not decision:
             return
         pace = self.accounts.pace(request.row) if self._has_paces else 1.0
         if self._has_paces and not request.features[QUEUE] and not request.features[MEMORY]:
@@ -179,7 +182,7 @@ class CostModel:
         """Forget a request, and learn from its time per output token; None if that is not known."""
         request = self.accounts.ended(decision)
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
-        if not self._learns or not 0.0 < ms <= MAX_MILLISECONDS:
+        if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return
         request = request or self._unseen(decision)
         self._tpot_ms += MEAN_STEP * (ms - self._tpot_ms)
@@ -205,7 +208,7 @@ class CostModel:
         return np.exp(accounts[LOG_PACE]) if self._has_paces else 1.0
 
     def _expected(self, request: RequestView, candidates: Candidates, accounts: FloatArray) -> Expected:
-        features, costs = self.ttft.quantities(
+        quantities = self.ttft.quantities(
             request,
             candidates,
             accounts,
@@ -214,7 +217,7 @@ class CostModel:
                 self._new_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
             ),
         )
-        return Expected(request, candidates, accounts, features, costs, total(features, costs))
+        return Expected(request, candidates, accounts, *quantities)
 
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""
@@ -228,25 +231,15 @@ class CostModel:
     def _unseen(self, decision: Decision) -> OpenRequest:
         """Return a request whose pick was not seen, such as of another policy, which belongs to no account."""
         found = self._expected_of(decision)
-        tpot = self.tpot.features(found.features, found.accounts, now=decision.at)
+        quantities = float_cells(found.features, 0)
         return OpenRequest(
             decision,
             row=-1,
             group=self.ttft.fits.group_of(decision.best),
-            features=found.features[:, 0].tolist(),
+            features=quantities,
             expected_ms=float(found.ttft_ms[0]),
             work=0.0,
             tokens=0.0,
             n_new=0.0,
-            tpot_features=tpot[:, 0].tolist(),
+            tpot_features=self.tpot.features_of(quantities, float_cells(found.accounts, 0), now=decision.at),
         )
-
-
-def _one(expected: Expected, row: int) -> Expected:
-    """Return what is expected on one endpoint; the table of candidates stays."""
-    place = slice(row, row + 1)
-    return expected._replace(
-        accounts=expected.accounts[:, place],
-        features=expected.features[:, place],
-        ttft_ms=expected.ttft_ms[place],
-    )

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
+
+from ..core.columns import FloatArray
+from .operations import add_observation, solved
 
 NOISE_SHARE = 0.25
 """Expected deviation of a time, relative to the prediction of the priors; sets the weight of data against priors."""
@@ -97,8 +101,8 @@ class LinearFit:
         self._low, self._high = 1.0 / max_factor, max_factor
         self._decay = 0.5 ** (1.0 / half_life)
         self._factors = [1.0] * n
-        self._squares = [[0.0] * n for _ in range(n)]
-        self._products = [0.0] * n
+        self._squares: FloatArray = np.zeros((n, n))
+        self._products: FloatArray = np.zeros(n)
         self._scale = 1.0
         self._n_observations = 0.0
         self._n_seen = 0
@@ -123,8 +127,8 @@ class LinearFit:
     def sums(self) -> list[float]:
         """Return the sums of the own observations, which add up over processes."""
         means = [each for mean in (self._fit_error, self._prior_error, self._gain) for each in mean.sums]
-        triangle = [each for row, squares in enumerate(self._squares) for each in squares[row:]]
-        return [float(self._n_seen), self._n_observations, *means, *self._products, *triangle]
+        triangle = self._squares[np.triu_indices(len(self._priors))].tolist()
+        return [float(self._n_seen), self._n_observations, *means, *self._products.tolist(), *triangle]
 
     def add_up(self, others: Sequence[Sequence[float]]) -> None:
         """Fit to the own observations and those of other processes, in place of what was given before.
@@ -157,23 +161,25 @@ class LinearFit:
             return
         if expected_ms == expected_ms:  # noqa: PLR0124 - false for NaN
             self._mape.add(min(abs(expected_ms / milliseconds - 1.0), MAX_RELATIVE_ERROR))
-        parts = [prior * feature for prior, feature in zip(self._priors, features, strict=True)]
-        by_priors = sum(parts)
-        by_factors = sum(factor * part for factor, part in zip(self._factors, parts, strict=True))
+        parts = list(map(mul, self._priors, features))
+        by_priors, by_factors = sum(parts), sum(map(mul, self._factors, parts))
         self._compare(milliseconds, by_priors, by_factors)
         noise = NOISE_SHARE * by_priors
         weight = self._weight(abs(milliseconds - by_factors) / noise)
         self._n_seen += 1
         self._n_observations = self._n_observations * self._decay + 1.0
-        self._add(parts, milliseconds, weight / (noise * noise))
+        add_observation(
+            self._squares, self._products, parts, milliseconds, weight / (noise * noise), self._decay
+        )
         self._solve()
         if self._is_fitted:
             self._in_force = self._learned()
 
     def state(self) -> FitState:
         """Return the state of the fit. Cost: O(d**3)."""
-        squares = np.array(self._squares)
-        variances = np.linalg.inv(squares + np.eye(len(squares))).diagonal()  # each prior has variance 1
+        variances = np.linalg.inv(
+            self._squares + np.eye(len(self._squares))
+        ).diagonal()  # each prior has variance 1
         return FitState(
             coefficients=self._in_force,
             is_fitted=self._is_fitted,
@@ -204,13 +210,13 @@ class LinearFit:
         """Forget as much as with `n` observations: those of other processes are later than the own ones so far."""
         part = self._decay**n
         self._n_observations *= part
-        self._products = [part * each for each in self._products]
-        self._squares = [[part * each for each in row] for row in self._squares]
+        self._products *= part
+        self._squares *= part
         for mean in (self._fit_error, self._prior_error, self._gain):
             mean.fade(n)
 
     def _learned(self) -> tuple[float, ...]:
-        return tuple(prior * factor for prior, factor in zip(self._priors, self._factors, strict=True))
+        return tuple(map(mul, self._priors, self._factors))
 
     def _weight(self, deviation: float) -> float:
         """Return the weight of an observation by its deviation, in units of the expected noise."""
@@ -222,28 +228,12 @@ class LinearFit:
             return 1.0
         return HUBER / deviations * min(1.0, OUTLIER / deviations)
 
-    def _add(self, parts: Sequence[float], observed: float, weight: float) -> None:
-        decay = self._decay
-        for row, (squares, part) in enumerate(zip(self._squares, parts, strict=True)):
-            weighted = weight * part
-            for column, other in enumerate(parts):
-                squares[column] = decay * squares[column] + weighted * other
-            self._products[row] = decay * self._products[row] + weighted * observed
-
     def _solve(self) -> None:
-        """Find the best factors within the bounds by coordinate descent; each is regularized to 1 with weight 1."""
-        factors, all_squares, products = self._factors, self._squares, self._products
+        """Find the best factors within the bounds."""
+        squares, products = self._squares, self._products
         if (theirs := self._theirs) is not None:
-            all_squares = [
-                list(map(float.__add__, own, other))
-                for own, other in zip(all_squares, theirs.squares, strict=True)
-            ]
-            products = list(map(float.__add__, products, theirs.products))
-        for _ in range(N_SWEEPS):
-            for row, squares in enumerate(all_squares):
-                others = sum(map(float.__mul__, squares, factors)) - squares[row] * factors[row]
-                best = (products[row] + 1.0 - others) / (squares[row] + 1.0)
-                factors[row] = min(max(best, self._low), self._high)
+            squares, products = squares + theirs.squares, products + theirs.products
+        self._factors = solved(self._factors, squares, products, self._low, self._high, N_SWEEPS)
 
 
 class _FadingMean:
@@ -300,18 +290,16 @@ class _Sums:
     n_seen: float
     n_observations: float
     gain: _FadingMean
-    products: list[float]
-    squares: list[list[float]]
+    products: FloatArray
+    squares: FloatArray
 
     @classmethod
     def of(cls, sums: Sequence[float], n: int) -> _Sums:
         """Return the sums of `n` features from their list."""
-        triangle = iter(sums[11 + n :])
-        squares = [[0.0] * n for _ in range(n)]
-        for row in range(n):
-            for column in range(row, n):
-                squares[row][column] = squares[column][row] = next(triangle)
-        return cls(sums[0], sums[1], _FadingMean.of(sums[8:11]), list(sums[11 : 11 + n]), squares)
+        squares = np.zeros((n, n))
+        upper = np.triu_indices(n)
+        squares[upper] = squares.T[upper] = sums[11 + n :]
+        return cls(sums[0], sums[1], _FadingMean.of(sums[8:11]), np.array(sums[11 : 11 + n]), squares)
 
 
 def _log_error(observed: float, predicted: float) -> float:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import numpy as np
 from msgspec import Meta
 
 from ..core.candidates import Candidates
-from ..core.columns import FloatArray, unknown_as_zero
+from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
 from ..core.params import BuildContext
-from ..core.ratings import Inputs, Ratings
+from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
+from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
-from .cost_model import Expected
-from .features import ATTENTION, PREFILL
-from .lines import N_AHEAD
+from .operations import fleet_costs
 from .params import LatencyCostParams
 
 LEAST_TOKENS = 64.0
@@ -68,31 +66,25 @@ class FleetCostScorer(LatencyCostScorer):
         """Running mean of the uncached tokens of a request; None before the first pick."""
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
-        """Return one rating per candidate; raw is the cost in milliseconds."""
-        cost_ms = self.cost_ms(request, candidates)
-        return Ratings(1.0 / (1.0 + cost_ms / self._params.scale_ms), Inputs(cost_ms))
+        """Return one rating per candidate; raw is the cost in milliseconds, with its parts."""
+        found = self._parts(request, candidates)
+        return Ratings(found[-1], Inputs(found[-2], parts=Parts(COST_PARTS, found[:-2])))
 
-    def cost_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
-        """Return the milliseconds that each endpoint costs all requests together. Cost: some 20 operations on columns."""
-        expected = self.model.expect(request, candidates)
-        cost = expected.ttft_ms.copy()
-        if self._typical_tokens is not None:
-            costs, features = expected.costs, expected.features
-            work_ms = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
-            cost += self._prices(expected, self._typical_tokens) * work_ms
-        if self._params.residency_ms:
-            cost += self._params.residency_ms * unknown_as_zero(candidates.kv_utilization)
-        return cost
-
-    def _prices(self, expected: Expected, typical_tokens: float) -> FloatArray:
-        """Return the price of a millisecond of work on each endpoint, in milliseconds of waiting of others."""
-        candidates = expected.candidates
-        n_tokens = float(np.add.reduce(candidates.in_flight_tokens)) / max(1, len(candidates))
-        n_anywhere = n_tokens / max(typical_tokens, LEAST_TOKENS)
-        n_here = np.fmax(expected.accounts[N_AHEAD], candidates.waiting)  # NaN is unknown
-        n_waiting = (1.0 - HERE) * n_anywhere + HERE * n_here
-        prices: FloatArray = np.minimum(self._params.price_factor * n_waiting, self._params.max_price)
-        return prices
+    def _parts(self, request: RequestView, candidates: Candidates) -> FloatArray:
+        """Return `fleet_costs`. Cost: O(endpoints)."""
+        params, expected = self._params, self.model.expect(request, candidates)
+        typical = self._typical_tokens
+        numbers = (
+            max(LEAST_TOKENS, typical or 0.0),
+            params.price_factor if typical is not None else 0.0,
+            params.max_price,
+            params.residency_ms,
+            HERE,
+            params.scale_ms,
+        )
+        return fleet_costs(
+            expected.ttft_ms, expected.features, expected.costs, expected.accounts, candidates.state, numbers
+        )
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""

@@ -70,6 +70,8 @@ class GroupedFits:
         self._names, self._priors, self._label = tuple(priors), tuple(priors.values()), label
         self._max_factor, self._half_life = max_factor, half_life
         self._fits: dict[str, LinearFit] = {}
+        self.published: set[str] = set()
+        """Groups that began at costs which an engine publishes."""
         self.shared = SharedSums(
             self._own_sums, self._add_up, lambda: tuple(self._fits), interval_s=PUBLISH_S
         )
@@ -99,8 +101,9 @@ class GroupedFits:
         return fit.coefficients if fit is not None else self._priors
 
     def start_at(self, group: str, factors: Mapping[str, float]) -> None:
-        """Begin a group's costs at multiples of the priors, by feature; a group that has begun stays as it is."""
+        """Begin a group's costs at published ones, as multiples of the priors by feature; a group that has begun stays as it is."""
         if group not in self._fits:
+            self.published.add(group)
             priors = [
                 prior * factors.get(name, 1.0) for name, prior in zip(self._names, self._priors, strict=True)
             ]

@@ -14,8 +14,9 @@ from ..core.decision import Decision
 from ..core.model import RequestView
 from .accounts import OpenRequest
 from .cost_model import MAX_PACE, NOTHING_OWN, CostModel, Expected
-from .features import MEMORY, QUEUE, Typical, new_tokens
+from .features import Typical, new_tokens
 from .fit import MAX_MILLISECONDS
+from .lines import MEMORY, QUEUE
 from .links import Link
 from .pairs import PairCosts, PairTimes, Transfer
 from .params import LatencyCostParams

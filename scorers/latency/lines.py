@@ -1,4 +1,4 @@
-"""Lines of the accounts of a cost model: one number per endpoint each."""
+"""Lines of the tables of a cost model: one number per endpoint each."""
 
 (
     WORK,
@@ -24,6 +24,14 @@ N_LINES = 16
 
 TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""
+
+OVERHEAD, QUEUE, PREFILL, ATTENTION, BATCH, MEMORY, ADAPTER = range(7)
+"""Lines of `features.features`; those of tokens to load follow."""
+
+N_FEATURES = 7
+
+MILLION = 1e6
+"""Pairs of a token and one before it are counted in millions."""
 
 BUSY_S = 10.0
 """Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""

@@ -12,12 +12,24 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
 from .cost_model import Expected
-from .features import MEMORY, PREFILL, QUEUE, Typical
+from .features import Typical
 from .groups import FitReport
-from .lines import BUSY_AT, N_AHEAD, READY_AT, RECEIVED_AT, RECEIVING_AT, SENT_AT, WORK
+from .lines import (
+    BUSY_AT,
+    MEMORY,
+    N_AHEAD,
+    PREFILL,
+    QUEUE,
+    READY_AT,
+    RECEIVED_AT,
+    RECEIVING_AT,
+    SENT_AT,
+    WORK,
+)
 from .links import Link, Links
+from .operations import cost_totals
 from .params import LatencyCostParams
-from .ttft import TtftCosts, total
+from .ttft import TtftCosts
 
 TRANSFER, WAIT, STEP = range(3)
 """Costs of a pair after those of the endpoint that computes."""
@@ -143,12 +155,12 @@ class PairCosts:
         """
         of_others = accounts.copy()
         of_others[WORK] = of_others[N_AHEAD] = 0.0
-        features, costs = self.ttft.quantities(request, computing, of_others, pace=pace, typical=typical)
+        features, costs, _ = self.ttft.quantities(request, computing, of_others, pace=pace, typical=typical)
         features[QUEUE] += _tokens_ahead(
             computing, accounts, now=request.now, tokens_per_ms=1.0 / costs[PREFILL]
         )
         tail = self.ttft.fits.costs(computing)[self.ttft.n_features :]
-        prefill_ms = total(features, costs)
+        prefill_ms = cost_totals(features, costs)
         tokens = self._missing(request, receiving.candidates)
         label = self._transfer.label
         speeds = self.links.between(computing.labelled(label), receiving.candidates.labelled(label))

@@ -15,9 +15,9 @@ from ..core.model import RequestView
 from ..core.params import PluginParams
 from ..core.placement_option import PlacementOption
 from ..core.topology import Level
-from .features import ADAPTER, ATTENTION, BATCH, MEMORY, N_FEATURES, OVERHEAD, PREFILL, QUEUE
 from .fleet_cost import FleetCostParams
 from .joint import JointModel, Weighed
+from .lines import ADAPTER, ATTENTION, BATCH, MEMORY, N_FEATURES, OVERHEAD, PREFILL, QUEUE
 from .params import Positive
 
 TERMS = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..core.columns import FloatArray
-from .features import BATCH, QUEUE
 from .groups import FitReport, GroupedFits
-from .lines import BUSY_AT, BUSY_MS, BUSY_S
+from .lines import BATCH, BUSY_AT, BUSY_MS, BUSY_S, QUEUE
 
 TOKEN_MS, REQUEST_MS = 15.0, 0.2
 """Milliseconds per output token of a request alone, and more of them per request beside it, before anything is learned:
@@ -55,6 +57,14 @@ class TpotCosts:
         busy = accounts[BUSY_MS] * np.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
         stretch = 1.0 / (1.0 - np.minimum(busy, MOST_BUSY))
         return np.stack([stretch, ttft[BATCH] * stretch, ttft[QUEUE] / 1000.0])
+
+    def features_of(
+        self, ttft: Sequence[float], accounts: Sequence[float], *, now: float
+    ) -> tuple[float, float, float]:
+        """Return the features of one endpoint, see `features`."""
+        busy = accounts[BUSY_MS] * math.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
+        stretch = 1.0 / (1.0 - min(busy, MOST_BUSY))
+        return stretch, ttft[BATCH] * stretch, ttft[QUEUE] / 1000.0
 
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
-
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .features import ATTENTION, ATTENTION_TOKENS, MILLION, N_FEATURES, PREFILL, Typical, features
+from .arithmetic import Quantities
+from .features import ATTENTION_TOKENS, Typical, features
 from .groups import FitReport, GroupedFits
+from .lines import ATTENTION, MILLION, N_FEATURES, PREFILL
 from .params import LatencyCostParams
 
 DEFAULT_LOAD_SPEEDS = (100_000.0, 20_000.0)
@@ -80,8 +80,8 @@ class TtftCosts:
         *,
         pace: FloatArray | float,
         typical: Typical,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return features and costs, whose product is the expected milliseconds; shapes (d, n) and (d, n) or (d, 1).
+    ) -> Quantities:
+        """Return features and costs, whose product is the expected milliseconds, and these; shapes (d, n), (d, n) and (n).
 
         Args:
             request: the request.
@@ -90,16 +90,15 @@ class TtftCosts:
             pace: factors of the endpoints, part of the costs.
             typical: see `features`.
         """
-        costs: FloatArray = self.fits.costs(candidates)[: self.n_features] * pace
-        found = features(
+        return features(
             request,
             candidates,
             accounts,
             n_tiers=len(self._tiers),
-            tokens_per_ms=1.0 / costs[PREFILL],
+            costs=self.fits.costs(candidates),
+            pace=pace,
             typical=typical,
         )
-        return found, costs
 
     def work(self, group: str, quantities: Sequence[float]) -> tuple[float, float]:
         """Return what an endpoint of this group does for a prompt: tokens, those of attention included, and milliseconds."""
@@ -116,18 +115,6 @@ class TtftCosts:
             tier: min(1.0, max(0.0, 1.0 - costs_ms[_load(tier)] / costs_ms["prefill"]))
             for tier in self._tiers[1:]
         }
-
-
-def total(features: FloatArray, costs: FloatArray) -> FloatArray:
-    """Return the expected milliseconds by endpoint; each sum is in the order of the features, wherever the endpoint stands."""
-    products = costs * features
-    if products.shape[1] != 1:
-        expected: FloatArray = np.add.reduce(products, axis=0)
-        return expected
-    single = 0.0
-    for product in products[:, 0].tolist():  # numpy adds a single column in pairs
-        single += product
-    return np.array([single])
 
 
 def _load(tier: str) -> str:

@@ -179,10 +179,13 @@ async def test_policy_changes_at_once_and_back(rest: Rest) -> None:
     shown = (await rest.client.get("/v1/config")).json()["config"]
     weights = await rest.put({"queue": 3})
 
-    assert before == {"generation": 1, "policy": "weights"}
+    assert before == {"generation": 1, "policy": "weights", "costs": []}
     assert answer.status_code == 200
     assert answer.json()["changes"][0] == "policy: 'weights' -> 'latency'"
+    (costs,) = after.pop("costs")
     assert after == {"generation": 2, "policy": "latency"}
+    assert (costs["scorer"], costs["state"], costs["observations"]) == ("fleet-cost-scorer", "few", 0)
+    assert "Until then the configured ones (15,928 prompt tokens/s) are in force." in costs["says"]
     assert (shown["policy"], shown.keys() & {"weights", "plugins"}) == ("latency", set())
     assert [name for name, _, _ in rest.live.plan.profile.scorers] == ["fleet-cost-scorer"]
     assert weights[0] == 400

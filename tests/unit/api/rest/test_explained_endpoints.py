@@ -73,6 +73,7 @@ def expected(decision: Decision, scored: ScoredCandidate) -> dict[str, Any]:
                 "age_seconds": None
                 if term.rating.age_s is None
                 else pytest.approx(term.rating.age_s, abs=1e-6),
+                "parts_ms": None,
             }
             for term in scored.terms
         ],

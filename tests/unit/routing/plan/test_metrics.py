@@ -25,11 +25,14 @@ def samples(profile: Profile) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_families_are_empty_until_something_was_observed() -> None:
+def test_configured_costs_are_in_force_until_something_was_observed() -> None:
     scorer = LatencyCostScorer(LatencyCostParams(), ("gpu", "cpu"))
     profile = Profile([("queue", QueueScorer(), 1.0), ("latency", scorer, 1.0)], MaxScorePicker())
 
-    assert samples(profile) == {}
+    assert samples(profile) == {
+        ("costs_in_force", "latency", "", state): float(state == "few")
+        for state in ("fixed", "few", "rejected", "learned")
+    }
 
 
 def test_every_group_shows_its_costs_in_seconds_its_credits_and_its_errors() -> None:
@@ -60,6 +63,10 @@ def test_every_group_shows_its_costs_in_seconds_its_credits_and_its_errors() -> 
         ("observations", "latency", "a"): 1.0,
         ("fitted", "latency", "a"): 0.0,
         ("mape", "latency", "a"): pytest.approx(0.0134, abs=0.001),
+        ("costs_in_force", "latency", "a", "fixed"): 0.0,
+        ("costs_in_force", "latency", "a", "few"): 1.0,
+        ("costs_in_force", "latency", "a", "rejected"): 0.0,
+        ("costs_in_force", "latency", "a", "learned"): 0.0,
     }
 
 

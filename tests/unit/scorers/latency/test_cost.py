@@ -54,12 +54,13 @@ NAMES = (
 def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str, float]:
     """Return the features of an endpoint that are not 0, by name."""
     accounts = np.zeros((N_LINES, 1))
-    columns = features(
+    columns, _, _ = features(
         request,
         Candidates.of([candidate]),
         accounts,
         n_tiers=len(TIERS),
-        tokens_per_ms=16.0,
+        costs=np.full((len(NAMES), 1), 1 / 16),
+        pace=1.0,
         typical=Typical(new_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
     )
     return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}

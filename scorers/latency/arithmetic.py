@@ -1,0 +1,238 @@
+"""Specification of the arithmetic of the cost model, in numpy and Python; see `operations`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..core.candidates import CREDIT, KV_UTILIZATION, REQUESTS, RUNNING, TOKENS, WAITING
+from ..core.columns import FloatArray, IntArray, unknown_as_zero
+from .lines import (
+    ADAPTER,
+    ATTENTION,
+    BATCH,
+    BOOKED,
+    MEMORY,
+    MILLION,
+    N_AHEAD,
+    N_FEATURES,
+    OVERHEAD,
+    PREFILL,
+    QUEUE,
+    SINCE,
+    TOKENS_AHEAD,
+    TOKENS_HELD,
+    WORK,
+)
+
+Held: TypeAlias = tuple[IntArray, IntArray | None, IntArray | int]
+"""Figures and block size of `PrefixColumns`, and `reused_blocks` if these are not in the order of tiers."""
+
+RequestNumbers: TypeAlias = tuple[float, float, float, float, float]
+"""Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
+
+PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float]
+"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint, the part of the
+price that follows those that wait there, and the cost that scores 0.5."""
+
+
+COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
+"""Parts of a cost: the batch and the adapter are in the first, the wait for blocks in the second, attention in the third; what others
+wait longer, and the price of the blocks held, are the last."""
+
+Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
+"""Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
+
+
+def cost_quantities(
+    state: FloatArray,
+    accounts: FloatArray,
+    costs: FloatArray,
+    pace: FloatArray | float,
+    held: Held | None,
+    adapter: FloatArray | None,
+    numbers: RequestNumbers,
+    n_loads: int,
+) -> Quantities:
+    """Return `features.features`.
+
+    Args:
+        state: see `Candidates`, shape (7, n).
+        accounts: see `Accounts.columns`, shape (16, n) or (16, 1).
+        costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
+        pace: factors of the costs, shape (n), or one for all.
+        held: what the endpoints hold of the prompt, None if nothing is known of it.
+        adapter: 1 for endpoints that must load an adapter, None if none must.
+        numbers: of the request.
+        n_loads: number of slower tiers.
+    Returns:
+        the costs have the shape (d, n).
+    """
+    now, n_tokens, typical_new, typical_work, residence_ms = numbers
+    costs = costs[: N_FEATURES + n_loads] * np.broadcast_to(np.float64(pace), state.shape[1])
+    tokens_per_ms = 1.0 / costs[PREFILL]
+    lines = np.zeros((N_FEATURES + n_loads, state.shape[1]))
+    lines[OVERHEAD] = 1.0
+    uncached: FloatArray | float = float(n_tokens)
+    if held is not None:
+        figures, reused, block_size = held
+        tokens_per_block = block_size * state[CREDIT]
+        n_tiers = (len(figures) - 3) // 2
+        uncached = np.maximum(0.0, n_tokens - figures[2 * n_tiers] * tokens_per_block)
+        reused = _reused(figures, n_tiers) if reused is None else reused
+        lines[N_FEATURES:] = reused[1 : 1 + n_loads] * tokens_per_block
+    lines[PREFILL] = uncached
+    lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
+    lines[BATCH] = np.fmax(state[REQUESTS], state[RUNNING])  # NaN is unknown
+    lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
+    n_new = lines[PREFILL] + np.add.reduce(lines[N_FEATURES:], axis=0)
+    lines[MEMORY] = residence_ms * _missing_memory(n_new, state, accounts, typical_new)
+    if adapter is not None:
+        lines[ADAPTER] = adapter
+    return lines, costs, cost_totals(lines, costs)
+
+
+def cost_totals(features: FloatArray, costs: FloatArray) -> FloatArray:
+    """Return the sums of products by endpoint, added line by line, wherever the endpoint stands.
+
+    Args:
+        features: shape (d, n).
+        costs: shape (d, n) or (d, 1).
+    """
+    totals = np.zeros(features.shape[1])
+    for cost, line in zip(costs, features, strict=True):
+        totals += cost * line
+    return totals
+
+
+def fleet_costs(
+    ttft_ms: FloatArray,
+    features: FloatArray,
+    costs: FloatArray,
+    accounts: FloatArray,
+    state: FloatArray,
+    numbers: PriceNumbers,
+) -> FloatArray:
+    """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (8, n).
+
+    Args:
+        ttft_ms: milliseconds to first token, by endpoint.
+        features: see `cost_quantities`.
+        costs: milliseconds per unit of each.
+        accounts: see `cost_quantities`.
+        state: see `Candidates`.
+        numbers: of the price, see `FleetCostScorer`.
+    """
+    typical_tokens, factor, most, residency_ms, here, scale_ms = numbers
+    n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
+    n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
+    price = np.minimum(factor * n_waiting, most)
+    others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
+    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION])
+    cost_ms = ttft_ms + others_ms + memory_ms
+    terms = costs * features
+    return np.stack(
+        [
+            terms[OVERHEAD] + terms[BATCH] + terms[ADAPTER],
+            terms[QUEUE] + terms[MEMORY],
+            terms[PREFILL] + terms[ATTENTION],
+            np.add.reduce(terms[N_FEATURES:], axis=0),
+            others_ms,
+            memory_ms,
+            cost_ms,
+            1.0 / (1.0 + cost_ms / scale_ms),
+        ]
+    )
+
+
+def add_observation(
+    squares: FloatArray,
+    products: FloatArray,
+    parts: Sequence[float],
+    observed: float,
+    weight: float,
+    decay: float,
+) -> None:
+    """Add an observation to the sums of a regression, in place.
+
+    Args:
+        squares: sums of products of parts, shape (d, d).
+        products: sums of products of parts and observations, shape (d).
+        parts: of the prediction, d numbers.
+        observed: what was observed.
+        weight: of this observation.
+        decay: factor of all earlier ones.
+    """
+    column = np.array(parts)
+    weighted = weight * column
+    squares *= decay
+    squares += weighted[:, np.newaxis] * column
+    products *= decay
+    products += weighted * observed
+
+
+def solved(
+    factors: Sequence[float],
+    squares: FloatArray,
+    products: FloatArray,
+    low: float,
+    high: float,
+    n_sweeps: int,
+) -> list[float]:
+    """Return better factors of a regression by coordinate descent; each is regularized to 1 with weight 1.
+
+    Args:
+        factors: to start from.
+        squares: see `add_observation`.
+        products: see `add_observation`.
+        low: least factor.
+        high: largest factor.
+        n_sweeps: passes over all factors.
+    """
+    found, lines, targets = list(factors), squares.tolist(), products.tolist()
+    for _ in range(n_sweeps):
+        for row, line in enumerate(lines):
+            others = sum(map(float.__mul__, line, found)) - line[row] * found[row]
+            best = (targets[row] + 1.0 - others) / (line[row] + 1.0)
+            found[row] = min(max(best, low), high)
+    return found
+
+
+def _reused(figures: IntArray, n_tiers: int) -> IntArray:
+    """Return the usable blocks by the fastest tier that has them, see `PrefixColumns.reused_blocks`."""
+    union = figures[n_tiers : 2 * n_tiers]
+    reused, left = np.empty_like(union), figures[2 * n_tiers]
+    for tier, held in enumerate(union):
+        reused[tier] = np.minimum(held, left)
+        left = left - reused[tier]
+    return reused
+
+
+def _tokens_ahead(
+    now: float, state: FloatArray, accounts: FloatArray, tokens_per_ms: FloatArray, *, tokens_each: float
+) -> FloatArray:
+    """Return the tokens that are computed first: own requests, those of other processes, and those that the engine alone reports."""
+    sent, waiting = state[REQUESTS], state[WAITING]
+    foreign = np.fmax(0.0, np.fmin(waiting, waiting + state[RUNNING] - sent))  # NaN is unknown
+    ahead = accounts[WORK] + np.maximum(0.0, state[TOKENS] - accounts[BOOKED])
+    since_ms = np.where(accounts[N_AHEAD] > 0, now - accounts[SINCE], 0.0) * 1000.0
+    tokens: FloatArray = np.maximum(0.0, ahead - since_ms * tokens_per_ms) + foreign * tokens_each
+    return tokens
+
+
+def _missing_memory(
+    n_new: FloatArray, state: FloatArray, accounts: FloatArray, new_tokens_each: float
+) -> FloatArray:
+    """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
+
+    The blocks in use and the requests that hold them show what part of the memory a new prompt token takes. Blocks that
+    several requests share are counted for the first of them.
+    """
+    used, ahead = state[KV_UTILIZATION], accounts[N_AHEAD]
+    others = np.fmax(0.0, state[RUNNING] + ahead - state[REQUESTS])
+    held = accounts[TOKENS_HELD] + others * new_tokens_each
+    wanted = accounts[TOKENS_AHEAD] + n_new
+    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_new) + used - 1.0)
+    return missing

@@ -1,0 +1,13 @@
+"""The arithmetic of the cost model: in C++, or in numpy and Python if the native part was not built.
+
+Both versions give the same bits; see `core.operations`.
+"""
+
+from __future__ import annotations
+
+try:
+    from .._native import add_observation, cost_quantities, cost_totals, fleet_costs, solved
+except ImportError:  # installed without a C++ compiler
+    from .arithmetic import add_observation, cost_quantities, cost_totals, fleet_costs, solved
+
+__all__ = ("add_observation", "cost_quantities", "cost_totals", "fleet_costs", "solved")

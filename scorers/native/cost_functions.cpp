@@ -1,0 +1,217 @@
+// Bindings of the arithmetic of the cost model.
+
+#include "cost_functions.h"
+
+#include <vector>
+
+#include "arrays.h"
+#include "costs.h"
+
+namespace kvatlas::scorers {
+
+namespace {
+
+// Returns a table of at least `n_lines` lines; one of a single row, or of a single line, stands for any number of them.
+template <class T>
+Table<T> table_of(PyObject* object, npy_intp n_lines, npy_intp n_rows, const char* what) {
+    PyArrayObject* array = array_of(object, 2, what);
+    if (PyArray_TYPE(array) != kType<T>) {
+        PyErr_Format(PyExc_TypeError, "%s has items of another type", what);
+        throw Raised();
+    }
+    const npy_intp lines = PyArray_DIM(array, 0), rows = PyArray_DIM(array, 1);
+    if (lines < n_lines || (rows != n_rows && rows != 1)) {
+        PyErr_Format(PyExc_ValueError, "%s has the shape (%zd, %zd), want (%zd, %zd)", what, lines, rows, n_lines, n_rows);
+        throw Raised();
+    }
+    return {PyArray_BYTES(array), PyArray_STRIDE(array, 0), rows == n_rows ? PyArray_STRIDE(array, 1) : 0};
+}
+
+// Returns one number per row as a table of one line.
+template <class T>
+Table<T> line_of(PyObject* object, npy_intp n_rows, const char* what) {
+    PyArrayObject* array = array_of(object, 1, what);
+    const npy_intp rows = PyArray_DIM(array, 0);
+    if (PyArray_TYPE(array) != kType<T> || (rows != n_rows && rows != 1)) {
+        PyErr_Format(PyExc_TypeError, "%s must be %zd numbers of the right type", what, n_rows);
+        throw Raised();
+    }
+    return {PyArray_BYTES(array), 0, rows == n_rows ? PyArray_STRIDE(array, 0) : 0};
+}
+
+double as_double(PyObject* object) {
+    const double number = PyFloat_AsDouble(object);
+    if (number == -1.0 && PyErr_Occurred() != nullptr) throw Raised();
+    return number;
+}
+
+// Reads a sequence of `n` numbers.
+void read_numbers(PyObject* sequence, std::span<double> to) {
+    if (PySequence_Size(sequence) != static_cast<Py_ssize_t>(to.size())) raise(PyExc_ValueError, "a sequence has another length than wanted");
+    for (size_t i = 0; i < to.size(); ++i) to[i] = as_double(Reference(PySequence_GetItem(sequence, static_cast<Py_ssize_t>(i))).get());
+}
+
+// Returns the items of a C-contiguous array of 64-bit numbers.
+std::span<double> items_of(PyObject* object, int n_dimensions, size_t n, bool is_written, const char* what) {
+    PyArrayObject* array = array_of(object, n_dimensions, what);
+    const bool fits = PyArray_TYPE(array) == NPY_DOUBLE && PyArray_IS_C_CONTIGUOUS(array) && static_cast<size_t>(PyArray_SIZE(array)) == n;
+    if (!fits || (is_written && !PyArray_ISWRITEABLE(array))) {
+        PyErr_Format(PyExc_TypeError, "%s must be %zu numbers of 64 bits side by side", what, n);
+        throw Raised();
+    }
+    return {static_cast<double*>(PyArray_DATA(array)), n};
+}
+
+struct Prefix {
+    // Reads (figures, reused, block_size) of `PrefixColumns`.
+    Prefix(PyObject* object, npy_intp n, size_t n_loads) {
+        if (!PyTuple_Check(object) || PyTuple_Size(object) != 3) raise(PyExc_TypeError, "held must be (figures, reused, block_size) or None");
+        PyObject* figures = PyTuple_GetItem(object, 0);
+        PyObject* reused = PyTuple_GetItem(object, 1);
+        PyObject* size = PyTuple_GetItem(object, 2);
+        const npy_intp n_lines = PyArray_DIM(array_of(figures, 2, "figures"), 0);
+        held.n_tiers = n_lines < 3 ? 0 : static_cast<size_t>((n_lines - 3) / 2);
+        if (held.n_tiers <= n_loads) raise(PyExc_ValueError, "figures have fewer tiers than there are");
+        held.figures = table_of<int32_t>(figures, n_lines, n, "figures");
+        held.has_reused = reused != Py_None;
+        if (held.has_reused) held.reused = table_of<int32_t>(reused, static_cast<npy_intp>(n_loads) + 1, n, "reused");
+        if (PyLong_Check(size)) {
+            same_size = static_cast<int32_t>(std::min<size_t>(as_count(size, 0, "block_size"), INT32_MAX));
+            held.block_size = {reinterpret_cast<const char*>(&same_size), 0, 0};
+        } else {
+            held.block_size = line_of<int32_t>(size, n, "block_size");
+        }
+    }
+    Prefix(const Prefix&) = delete;
+    Prefix& operator=(const Prefix&) = delete;
+
+    HeldPrefix held{};
+    int32_t same_size = 0;
+};
+
+}  // namespace
+
+PyObject* cost_quantities(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [states, account, cost, factors, prefix, loading, numbers, loads] =
+            call.arguments({"state", "accounts", "costs", "pace", "held", "adapter", "numbers", "n_loads"});
+        const npy_intp n = PyArray_DIM(array_of(states, 2, "state"), 1);
+        const size_t n_loads = as_count(loads, 0, "n_loads"), n_rows = static_cast<size_t>(n), n_lines = kNFeatures + n_loads;
+        const auto state = table_of<double>(states, kNState, n, "state"), accounts = table_of<double>(account, kNUsedAccounts, n, "accounts");
+        const auto units = table_of<double>(cost, static_cast<npy_intp>(n_lines), n, "costs");
+        double same_pace = 1.0;
+        Table<double> paces{reinterpret_cast<const char*>(&same_pace), 0, 0}, adapter = paces;
+        if (PyFloat_Check(factors)) {
+            same_pace = PyFloat_AsDouble(factors);
+        } else {
+            paces = line_of<double>(factors, n, "pace");
+        }
+        if (loading != Py_None) adapter = line_of<double>(loading, n, "adapter");
+        std::array<double, 5> given{};
+        read_numbers(numbers, given);
+        const RequestNumbers request{given[0], given[1], given[2], given[3], given[4]};
+        std::optional<Prefix> held;
+        if (prefix != Py_None) held.emplace(prefix, n, n_loads);
+        NewArray lines(static_cast<npy_intp>(n_lines), n), costs(static_cast<npy_intp>(n_lines), n), totals(n);
+        for (size_t row = 0; row < n_rows; ++row) {
+            const auto line = [&](size_t number) -> double& { return lines.items[number * n_rows + row]; };
+            const double pace = paces(0, row);
+            fill_features(request, state, accounts, held ? &held->held : nullptr, 1.0 / (units(kPrefill, row) * pace), row, n_loads, line);
+            line(kAdapter) = loading != Py_None ? adapter(0, row) : 0.0;
+            double total = 0.0;
+            for (size_t number = 0; number < n_lines; ++number) {
+                const double unit = units(number, row) * pace;
+                costs.items[number * n_rows + row] = unit;
+                total += unit * line(number);
+            }
+            totals.items[row] = total;
+        }
+        return PyTuple_Pack(3, lines.object.get(), costs.object.get(), totals.object.get());
+    }, nullptr);
+}
+
+PyObject* cost_totals(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [features, cost] = call.arguments({"features", "costs"});
+        PyArrayObject* array = array_of(features, 2, "features");
+        const npy_intp n_lines = PyArray_DIM(array, 0), n = PyArray_DIM(array, 1);
+        const auto quantities = table_of<double>(features, n_lines, n, "features"), costs = table_of<double>(cost, n_lines, n, "costs");
+        NewArray totals(n);
+        std::fill_n(totals.items, n, 0.0);
+        for (size_t line = 0; line < static_cast<size_t>(n_lines); ++line) {
+            for (size_t row = 0; row < static_cast<size_t>(n); ++row) totals.items[row] += costs(line, row) * quantities(line, row);
+        }
+        return totals.object.release();
+    }, nullptr);
+}
+
+PyObject* fleet_costs(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [ttft, features, cost, account, states, numbers] =
+            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "numbers"});
+        const npy_intp n = length_of(ttft, "ttft_ms");
+        const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
+        const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
+        const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
+        std::array<double, 6> given{};
+        read_numbers(numbers, given);
+        const auto [typical_tokens, factor, most, residency_ms, here, scale_ms] = given;
+        const size_t n_rows = static_cast<size_t>(n);
+        double n_tokens = 0.0;
+        for (size_t row = 0; row < n_rows; ++row) n_tokens += state(kStateTokens, row);
+        const double n_anywhere = n_tokens / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
+        NewArray parts(npy_intp{8}, n);
+        const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
+        for (size_t row = 0; row < n_rows; ++row) {
+            const double n_waiting = (1.0 - here) * n_anywhere + here * fmax(accounts(kAhead, row), state(kStateWaiting, row));
+            const double price = factor * n_waiting > most ? most : factor * n_waiting;
+            const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);
+            const double others_ms = price * work_ms, memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0);
+            const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
+            double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
+            for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
+            const double cost_ms = own_ms(0, row) + others_ms + memory_ms;
+            const std::array<double, 8> found{term(kOverhead) + term(kBatch) + term(kAdapter),
+                                              term(kQueue) + term(kMemory),
+                                              term(kPrefill) + term(kAttention),
+                                              load_ms,
+                                              others_ms,
+                                              memory_ms,
+                                              cost_ms,
+                                              1.0 / (1.0 + cost_ms / scale_ms)};
+            for (size_t line = 0; line < found.size(); ++line) parts.items[line * n_rows + row] = found[line];
+        }
+        return parts.object.release();
+    }, nullptr);
+}
+
+PyObject* add_observation(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [square, product, part, time, importance, fading] =
+            call.arguments({"squares", "products", "parts", "observed", "weight", "decay"});
+        std::vector<double> parts(static_cast<size_t>(std::max<Py_ssize_t>(0, PySequence_Size(part))));
+        read_numbers(part, parts);
+        const size_t n = parts.size();
+        const double observed = as_double(time), weight = as_double(importance), decay = as_double(fading);
+        add_to_sums(items_of(square, 2, n * n, true, "squares"), items_of(product, 1, n, true, "products"), parts, observed, weight, decay);
+        return Py_NewRef(Py_None);
+    }, nullptr);
+}
+
+PyObject* solved(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [start, square, product, least, most, sweeps] =
+            call.arguments({"factors", "squares", "products", "low", "high", "n_sweeps"});
+        std::vector<double> factors(static_cast<size_t>(std::max<Py_ssize_t>(0, PySequence_Size(start))));
+        read_numbers(start, factors);
+        const size_t n = factors.size(), n_sweeps = as_count(sweeps, 0, "n_sweeps");
+        const auto squares = items_of(square, 2, n * n, false, "squares"), products = items_of(product, 1, n, false, "products");
+        const double low = as_double(least), high = as_double(most);
+        for (size_t sweep = 0; sweep < n_sweeps; ++sweep) descend(factors, squares, products, low, high);
+        Reference found(PyList_New(static_cast<Py_ssize_t>(n)));
+        for (size_t i = 0; i < n; ++i) PyList_SetItem(found.get(), static_cast<Py_ssize_t>(i), Reference(PyFloat_FromDouble(factors[i])).release());
+        return found.release();
+    }, nullptr);
+}
+
+}  // namespace kvatlas::scorers

@@ -1,0 +1,133 @@
+// Arithmetic of the cost model, without Python: scorers/latency/arithmetic.py is its specification. Sums and products are in the same
+// order; the compiler must not fuse them (-ffp-contract=off). NaN stands for unknown.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace kvatlas::scorers {
+
+// A table of numbers: lines of quantities, a row per endpoint. A stride of 0 repeats one number.
+template <class T>
+struct Table {
+    const char* first;
+    std::ptrdiff_t line_stride;
+    std::ptrdiff_t row_stride;
+
+    T operator()(size_t line, size_t row) const {
+        return *reinterpret_cast<const T*>(first + static_cast<std::ptrdiff_t>(line) * line_stride +
+                                           static_cast<std::ptrdiff_t>(row) * row_stride);
+    }
+};
+
+// Those of numpy: the first two leave out NaN, the third keeps it.
+inline double fmax(double a, double b) { return a >= b || b != b ? a : b; }
+inline double fmin(double a, double b) { return a <= b || b != b ? a : b; }
+inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
+
+// Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
+enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kNState };
+enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kNUsedAccounts };
+enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
+
+// What is known of a request, and of typical ones.
+struct RequestNumbers {
+    double now, n_tokens, typical_new, typical_work, residence_ms;
+};
+
+// What the endpoints hold of a prompt: lines of `PrefixColumns.figures`, and the blocks that they would reuse by tier, if these are
+// not in the order of tiers.
+struct HeldPrefix {
+    Table<int32_t> figures;
+    Table<int32_t> reused;
+    Table<int32_t> block_size;
+    size_t n_tiers;
+    bool has_reused;
+};
+
+// Writes the loads of one endpoint behind its features; returns the uncached tokens.
+template <class Lines>
+double prefix_features(const HeldPrefix& held, double n_tokens, double credit, size_t row, size_t n_loads, Lines lines) {
+    const double tokens_per_block = held.block_size(0, row) * credit;
+    int32_t left = held.figures(2 * held.n_tiers, row);
+    const double uncached = maximum(0.0, n_tokens - left * tokens_per_block);
+    for (size_t tier = 0; tier <= n_loads; ++tier) {
+        int32_t n_blocks = 0;
+        if (held.has_reused) {
+            n_blocks = held.reused(tier, row);
+        } else {
+            n_blocks = std::min(held.figures(held.n_tiers + tier, row), left);
+            left -= n_blocks;
+        }
+        if (tier > 0) lines(kNFeatures + tier - 1) = n_blocks * tokens_per_block;
+    }
+    return uncached;
+}
+
+inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double tokens_per_ms, size_t row) {
+    const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
+    const double foreign = fmax(0.0, fmin(waiting, waiting + state(kStateRunning, row) - sent));
+    const double ahead = accounts(kWork, row) + maximum(0.0, state(kStateTokens, row) - accounts(kBooked, row));
+    const double since_ms = (accounts(kAhead, row) > 0.0 ? request.now - accounts(kSince, row) : 0.0) * 1000.0;
+    return maximum(0.0, ahead - since_ms * tokens_per_ms) + foreign * request.typical_work;
+}
+
+inline double missing_memory(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double n_new, size_t row) {
+    const double used = state(kStateUsed, row);
+    const double others = fmax(0.0, state(kStateRunning, row) + accounts(kAhead, row) - state(kStateSent, row));
+    const double held = accounts(kTokensHeld, row) + others * request.typical_new;
+    const double wanted = accounts(kTokensAhead, row) + n_new;
+    return fmax(0.0, wanted * used / maximum(held, 1.0 + n_new) + used - 1.0);
+}
+
+// Writes the features of one endpoint, all but that of the adapter; `held` is null if nothing is known of the prompt.
+template <class Lines>
+void fill_features(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, const HeldPrefix* held,
+                   double tokens_per_ms, size_t row, size_t n_loads, Lines lines) {
+    double uncached = request.n_tokens;
+    if (held != nullptr) {
+        uncached = prefix_features(*held, request.n_tokens, state(kStateCredit, row), row, n_loads, lines);
+    } else {
+        for (size_t load = 0; load < n_loads; ++load) lines(kNFeatures + load) = 0.0;
+    }
+    double n_loaded = n_loads > 0 ? lines(kNFeatures) : 0.0;
+    for (size_t load = 1; load < n_loads; ++load) n_loaded += lines(kNFeatures + load);
+    lines(kOverhead) = 1.0;
+    lines(kQueue) = tokens_ahead(request, state, accounts, tokens_per_ms, row);
+    lines(kPrefill) = uncached;
+    lines(kAttention) = uncached * (request.n_tokens - uncached / 2.0) / 1e6;
+    lines(kBatch) = fmax(state(kStateSent, row), state(kStateRunning, row));
+    lines(kMemory) = request.residence_ms * missing_memory(request, state, accounts, uncached + n_loaded, row);
+}
+
+// Adds an observation to the sums of a regression, whose old ones fade.
+inline void add_to_sums(std::span<double> squares, std::span<double> products, std::span<const double> parts, double observed, double weight,
+                        double decay) {
+    const size_t n = parts.size();
+    for (size_t row = 0; row < n; ++row) {
+        const double weighted = weight * parts[row];
+        for (size_t column = 0; column < n; ++column) {
+            double& cell = squares[row * n + column];
+            cell = decay * cell + weighted * parts[column];
+        }
+        products[row] = decay * products[row] + weighted * observed;
+    }
+}
+
+// Improves factors by coordinate descent within bounds, each regularized to 1 with weight 1.
+inline void descend(std::span<double> factors, std::span<const double> squares, std::span<const double> products, double low, double high) {
+    const size_t n = factors.size();
+    for (size_t row = 0; row < n; ++row) {
+        const auto line = squares.subspan(row * n, n);
+        double others = 0.0;
+        for (size_t column = 0; column < n; ++column) others += line[column] * factors[column];
+        others -= line[row] * factors[row];
+        const double best = (products[row] + 1.0 - others) / (line[row] + 1.0);
+        const double capped = best < low ? low : best;
+        factors[row] = capped > high ? high : capped;
+    }
+}
+
+}  // namespace kvatlas::scorers
