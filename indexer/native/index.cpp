@@ -123,39 +123,6 @@ size_t Index::size(HolderId holder) const {
     return require(holder).n_keys;
 }
 
-Presence Index::presence(KeySpan keys) const {
-    constexpr size_t kFarAhead = 12;
-    Presence found;
-    std::vector<uint64_t> mask;
-    const std::shared_lock lock(table_lock_);
-    found.n_words = (holders_.size() + 63) / 64;
-    std::vector<Followed> followed;
-    SetId current = kEmptySet;
-    bool has_begun = false;  // tails begin after the block before
-    size_t block = 0;
-    for (size_t i = 0; i < std::min(kFarAhead, keys.size()); ++i) table_.prefetch(keys[i]);
-    for (; block < keys.size(); ++block) {
-        if (block + kFarAhead < keys.size()) table_.prefetch(keys[block + kFarAhead]);
-        const SetId found_set = table_.find(keys[block]), set = found_set & ~kMark;
-        const bool has_ended = !followed.empty() && follow(followed, keys[block]);
-        if (set == kEmptySet && followed.empty()) break;
-        const bool is_same = set == current && !has_ended && !has_begun;
-        has_begun = set != found_set && begin_tails(keys[block], set, followed);
-        if (is_same) continue;
-        current = set;
-        translate(set, mask);
-        for (const Followed& each : followed) mask[each.holder / 64] |= uint64_t{1} << each.holder % 64;
-        if (std::all_of(mask.begin(), mask.end(), [](uint64_t word) { return word == 0; })) break;
-        if (block != 0) {
-            if (std::equal(mask.begin(), mask.end(), found.words.end() - static_cast<std::ptrdiff_t>(mask.size()))) continue;
-            found.ends.push_back(block);
-        }
-        found.words.insert(found.words.end(), mask.begin(), mask.end());
-    }
-    if (block != 0) found.ends.push_back(block);
-    return found;
-}
-
 void Index::read(HolderId holder, size_t n_rows, Page& page) {
     const std::lock_guard write(write_);
     Holder& state = require(holder);
@@ -385,22 +352,6 @@ void Index::sweep_some(size_t n_keys) {
             const std::lock_guard lock(table_lock_);
             assign_slot(gone.slot, kFree);
             gone_.pop_front();
-        }
-    }
-}
-
-// Translates the slots of a set to holders, without closed ones.
-void Index::translate(SetId set, std::vector<uint64_t>& mask) const {
-    const MaskView view = sets_.view(set);
-    mask.assign((holders_.size() + 63) / 64, 0);
-    if (n_translated_ == 0) {
-        std::copy(view.words.begin(), view.words.end(), mask.begin() + static_cast<std::ptrdiff_t>(view.first));
-        return;
-    }
-    for (size_t i = 0; i < view.words.size(); ++i) {
-        for (uint64_t bits = view.words[i]; bits != 0; bits &= bits - 1) {
-            const HolderId holder = meaning_[(view.first + i) * 64 + static_cast<size_t>(std::countr_zero(bits))];
-            if (holder < kSwept) mask[holder / 64] |= uint64_t{1} << holder % 64;
         }
     }
 }

@@ -183,4 +183,17 @@ private:
     uint64_t clock_ = 0;
 };
 
+// Calls `visit` with each holder in `set` that has a tail of `head`, and the tail.
+template <class Visit>
+void Index::for_each_tail(uint64_t head, SetId set, Visit visit) const {
+    const MaskView view = sets_.view(set);
+    for (size_t i = 0; i < view.words.size(); ++i) {
+        for (uint64_t bits = view.words[i]; bits != 0; bits &= bits - 1) {
+            const HolderId holder = meaning_[(view.first + i) * 64 + static_cast<size_t>(std::countr_zero(bits))];
+            if (holder >= kSwept || holders_[holder]->tails.empty()) continue;
+            if (const Tail* tail = holders_[holder]->tails.find(head)) visit(holder, *tail);
+        }
+    }
+}
+
 }  // namespace kvatlas

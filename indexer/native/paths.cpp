@@ -1,6 +1,5 @@
 // Learned paths: see tails.h.
 #include <algorithm>
-#include <bit>
 
 #include "index.h"
 
@@ -11,19 +10,6 @@ namespace {
 constexpr size_t kLeastTail = 8;  // shorter ends enter the tables at once
 
 }  // namespace
-
-// Calls `visit` with each holder in `set` that has a tail of `head`, and the tail.
-template <class Visit>
-void Index::for_each_tail(uint64_t head, SetId set, Visit visit) const {
-    const MaskView view = sets_.view(set);
-    for (size_t i = 0; i < view.words.size(); ++i) {
-        for (uint64_t bits = view.words[i]; bits != 0; bits &= bits - 1) {
-            const HolderId holder = meaning_[(view.first + i) * 64 + static_cast<size_t>(std::countr_zero(bits))];
-            if (holder >= kSwept || holders_[holder]->tails.empty()) continue;
-            if (const Tail* tail = holders_[holder]->tails.find(head)) visit(holder, *tail);
-        }
-    }
-}
 
 size_t Index::learn(HolderId holder, KeySpan path) {
     const std::lock_guard write(write_);
@@ -105,24 +91,6 @@ void Index::settle(Holder& holder) {
     holder.tails.clear();
     for (const uint64_t head : heads) mark(head);
     holder.count();
-}
-
-// Adds the tails of `head` to those that a prompt follows; returns whether there is one.
-bool Index::begin_tails(uint64_t head, SetId set, std::vector<Followed>& followed) const {
-    const size_t n_before = followed.size();
-    for_each_tail(head, set, [&](HolderId holder, const Tail& tail) { followed.push_back({holder, tail}); });
-    return followed.size() != n_before;
-}
-
-// Follows tails by one key of the prompt; returns whether any ends before it.
-bool Index::follow(std::vector<Followed>& followed, uint64_t key) {
-    size_t n_on = 0;
-    for (Followed& each : followed) {
-        if (!each.keys.empty() && each.keys.front() == key) followed[n_on++] = {each.holder, each.keys.subspan(1)};
-    }
-    const bool has_ended = n_on != followed.size();
-    followed.resize(n_on);
-    return has_ended;
 }
 
 // Appends all keys of a holder to `rows`, least recently used first.
