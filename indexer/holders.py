@@ -194,6 +194,10 @@ class RankHolders:
         """Hold the keys once and renew their recency; return the blocks evicted."""
         return self._index.keep(self._holder(place), array("Q", keys))
 
+    def learn(self, place: Place, keys: array[int]) -> int:
+        """Hold a prompt's blocks from its first on once, and renew their recency; return the blocks evicted."""
+        return self._index.learn(self._holder(place), keys)
+
     def remove(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """Remove one copy of each key; return the number of keys that were not held."""
         holder = self.at(place)
@@ -248,10 +252,12 @@ class RankHolders:
             fill(self._index, holder, contents)
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
 
-    def touch(self, keys: array[int]) -> None:
-        """Renew the recency of `keys` in all tiers of this rank, shared ones included."""
+    def touch(self, keys: array[int], *, but: Place | None = None) -> None:
+        """Renew the recency of `keys` in all tiers of this rank, shared ones included, and in all places but one."""
+        skipped = None if but is None else self._own.get(but)
         for holder in self._holders():
-            self._index.touch(holder, keys)
+            if holder != skipped:
+                self._index.touch(holder, keys)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
         """Bound a tier; return the blocks evicted."""
@@ -296,6 +302,11 @@ class RankHolders:
         for holder in self._of(tier):
             for key, _ in self._index.items(holder):
                 yield BlockKey(key)
+
+    def recent_keys(self, place: Place) -> array[int]:
+        """Return the keys at a place, most recently used first. Cost: O(its blocks)."""
+        holder = self._own.get(place)
+        return array("Q") if holder is None else array("Q", self._index.contents(holder).keys)
 
     def layout(self, groups: Mapping[int, Group], chunks: tuple[int, ...]) -> RankLayout:
         """Return the layout of the rank's blocks, for matching."""

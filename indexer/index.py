@@ -22,7 +22,7 @@ class IndexStatistics(NamedTuple):
     """Size of an index.
 
     Attributes:
-        keys: distinct block keys.
+        keys: distinct block keys; those that `learn` keeps as they came count for each holder.
         residencies: (holder, key) pairs.
         unswept: keys of closed and cleared holders that still take memory.
         size_bytes: memory of all tables.
@@ -77,6 +77,16 @@ class BlockIndex(Protocol):
 
     def keep(self, holder: HolderId, keys: array[int]) -> int:
         """Hold each key at least once: as `store`, but a key that the holder has is only renewed. Cost: O(n)."""
+        ...
+
+    def learn(self, holder: HolderId, keys: array[int]) -> int:
+        """Hold a prompt's blocks from its first on: as `keep`, for keys of which each stands for all before it.
+
+        An implementation may keep blocks that no other prompt shares as they came. Such blocks of another caller's keys,
+        which stand for nothing before them, may count twice.
+
+        Cost: O(n), of which blocks that are new and not shared are the cheapest.
+        """
         ...
 
     def remove(self, holder: HolderId, keys: array[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 from .block_size import BlockSize
@@ -80,6 +81,10 @@ class RankBlocks:
     def keep(self, place: Place, keys: Sequence[BlockKey]) -> None:
         """Hold each key once and renew its recency."""
         self._counters.evicted += self.known.keep(place, keys)
+
+    def learn(self, place: Place, keys: array[int]) -> None:
+        """Hold a prompt's blocks from its first on once, and renew their recency."""
+        self._counters.evicted += self.known.learn(place, keys)
 
     def remove(self, place: Place, keys: Sequence[BlockKey]) -> None:
         """Remove one copy of each key."""

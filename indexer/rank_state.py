@@ -26,6 +26,9 @@ from .saved import SavedLedger
 from .sources import SavedSources, SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
 
+LEARNED = Place(FASTEST, LEARNED_GROUP)
+"""Place of blocks of the fastest tier that are known from routing alone."""
+
 
 class RankState:
     """State of one publisher (an endpoint's data-parallel rank).
@@ -156,20 +159,33 @@ class RankState:
         return any(self.sources.of(TierId(tier)) in inferring for tier in range(len(self._tiers.names)))
 
     def learned_keys(self) -> array[int]:
-        """Return the blocks of the fastest tier if they are known from routing alone, least recently used first, else none."""
+        """Return the blocks of the fastest tier if they are known from routing alone, most recently used first, else none."""
         if self._blocks.holders is None or not self.learns_from_routing:
             return array("Q")
-        return array("Q", self._blocks.holders.keys(FASTEST))
+        return self._blocks.holders.recent_keys(LEARNED)
+
+    def learn_more(self, keys: array[int]) -> None:
+        """Learn blocks that others have learned; those that are known keep their place in the order of use.
+
+        Args:
+            keys: part of `learned_keys` of another replica.
+        """
+        known = set(self.learned_keys())
+        new = [BlockKey(key) for key in keys if key not in known]
+        if new and self._blocks.holders is not None and self.learns_from_routing:
+            self._blocks.keep(LEARNED, new)
+            self._infer(new)
 
     def routed(self, keys: array[int]) -> None:
-        """Renew, or learn from routing, the blocks of a prompt that was sent here."""
+        """Renew, or learn from routing, the blocks of a prompt that was sent here, from its first block on."""
         if self._blocks.holders is None:
             return
         if self.learns_from_routing:
-            known = cast("Sequence[BlockKey]", keys)  # a list of them would cost as much as the rest
-            self._blocks.keep(Place(FASTEST, LEARNED_GROUP), known)
-            self._infer(known)
-        self._blocks.holders.touch(keys)
+            self._blocks.learn(LEARNED, keys)
+            self._infer(cast("Sequence[BlockKey]", keys))  # a list of them would cost as much as the rest
+            self._blocks.holders.touch(keys, but=LEARNED)
+        else:
+            self._blocks.holders.touch(keys)
 
     # -- queries --------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,10 @@ class ReferenceIndex:
                 masks[key] = masks.get(key, 0) | bit
         return self._shrink(holder, n_stored=len(keys))
 
+    def learn(self, holder: HolderId, keys: array[int]) -> int:
+        """See `BlockIndex.learn`."""
+        return self.keep(holder, keys)
+
     def remove(self, holder: HolderId, keys: array[int]) -> int:
         """See `BlockIndex.remove`."""
         state = self._holders[holder]

@@ -176,7 +176,7 @@ class Routes:
             keys, size = ledger.learned_keys(), ledger.block_size
             if size is None:
                 continue
-            for begin in range(0, len(keys), MAX_KEYS):
+            for begin in reversed(range(0, len(keys), MAX_KEYS)):  # what was used last is applied last
                 part = keys[begin : begin + MAX_KEYS]
                 sent.append(_sent(_Waiting(0, endpoint, size, ledger.lookahead, part, None), now))
         return list(_payloads(Changes(sent))) if sent else []
@@ -221,8 +221,8 @@ class Routes:
             if not only_new:
                 if ledger.follows_routing:  # events tell the rest
                     ledger.routed(keys)
-            elif ledger.learns_from_routing:
-                ledger.routed(array("Q", (key for key in keys if not ledger.has(key))))
+            else:
+                ledger.learn_more(keys)
 
     def _predict(self, sent: Sent, keys: array[int], theirs: dict[int, Prediction]) -> None:
         number = sent.number

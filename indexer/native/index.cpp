@@ -53,7 +53,7 @@ HolderId Index::open() {
 void Index::close(HolderId holder) {
     const std::lock_guard write(write_);
     Holder& state = change(holder);
-    if (state.recency.size() <= kSweptAtOnce) empty(state);
+    if (state.n_keys <= kSweptAtOnce) empty(state);
     free_holders_.push_back(holder);
     std::unique_ptr<Holder> gone;
     {
@@ -70,7 +70,7 @@ void Index::close(HolderId holder) {
 void Index::clear(HolderId holder) {
     const std::lock_guard write(write_);
     Holder& state = change(holder);
-    if (state.recency.size() <= kSweptAtOnce) return empty(state);
+    if (state.n_keys <= kSweptAtOnce) return empty(state);
     const SlotId slot = pick_slot(holder);
     auto fresh = std::make_unique<Holder>(*this, slot, state.capacity);
     fresh->version = state.version;
@@ -91,6 +91,7 @@ size_t Index::remove(HolderId holder, KeySpan keys) { return Writer(*this).remov
 void Index::touch(HolderId holder, KeySpan keys) {
     const std::lock_guard write(write_);
     Holder& state = change(holder);
+    settle(state);
     std::array<uint64_t, kBatch> batch;
     for (size_t end = keys.size(); end > 0;) {
         const size_t n_keys = std::min(end, kBatch);
@@ -113,7 +114,8 @@ size_t Index::set_capacity(HolderId holder, std::optional<size_t> n_blocks) {
 
 bool Index::has(HolderId holder, uint64_t key) const {
     const std::shared_lock lock(table_lock_);
-    return sets_.has(table_.find(key), require(holder).slot);
+    const Holder& state = require(holder);
+    return sets_.has(find(key), state.slot) || is_in_tail(state, key);
 }
 
 size_t Index::size(HolderId holder) const {
@@ -121,39 +123,14 @@ size_t Index::size(HolderId holder) const {
     return require(holder).n_keys;
 }
 
-Presence Index::presence(KeySpan keys) const {
-    constexpr size_t kFarAhead = 12;
-    Presence found;
-    std::vector<uint64_t> mask;
-    const std::shared_lock lock(table_lock_);
-    found.n_words = (holders_.size() + 63) / 64;
-    SetId current = kEmptySet;
-    size_t block = 0;
-    for (size_t i = 0; i < std::min(kFarAhead, keys.size()); ++i) table_.prefetch(keys[i]);
-    for (; block < keys.size(); ++block) {
-        if (block + kFarAhead < keys.size()) table_.prefetch(keys[block + kFarAhead]);
-        const SetId set = table_.find(keys[block]);
-        if (set == current && set != kEmptySet) continue;
-        if (set == kEmptySet) break;
-        current = set;
-        translate(set, mask);
-        if (std::all_of(mask.begin(), mask.end(), [](uint64_t word) { return word == 0; })) break;
-        if (block != 0) {
-            if (std::equal(mask.begin(), mask.end(), found.words.end() - static_cast<std::ptrdiff_t>(mask.size()))) continue;
-            found.ends.push_back(block);
-        }
-        found.words.insert(found.words.end(), mask.begin(), mask.end());
-    }
-    if (block != 0) found.ends.push_back(block);
-    return found;
-}
-
 void Index::read(HolderId holder, size_t n_rows, Page& page) {
     const std::lock_guard write(write_);
     Holder& state = require(holder);
     if (page.after && (page.version != state.version || !state.recency.is_row(*page.after))) throw HolderChanged();
     page.version = state.version;
-    page.after = state.recency.read(page.after, n_rows, page.rows);
+    std::vector<KeyRow> rows;
+    page.after = state.recency.read(page.after, n_rows, rows);
+    for (const KeyRow row : rows) with_tail(state, row, page.rows);
     for (const KeyRow row : page.rows) {
         const CopiesRow* repeated = state.repeated.find(row.key);
         page.copies.push_back(repeated != nullptr ? repeated->copies : 1);
@@ -164,8 +141,7 @@ Contents Index::contents(HolderId holder) {
     const std::lock_guard write(write_);
     const Holder& state = require(holder);
     Contents found;
-    found.keys.reserve(state.recency.size());
-    state.recency.read(std::nullopt, state.recency.size(), found.keys);
+    rows_of(state, found.keys);
     std::reverse(found.keys.begin(), found.keys.end());
     std::vector<CopiesRow> repeated;
     state.repeated.read(std::nullopt, state.repeated.size(), repeated);
@@ -177,7 +153,7 @@ size_t Index::sweep(size_t n_keys) {
     const std::lock_guard write(write_);
     sweep_some(n_keys);
     size_t n_left = 0;
-    for (const auto& gone : gone_) n_left += gone->recency.size();
+    for (const auto& gone : gone_) n_left += gone->recency.size() + gone->tails.size();
     return n_left;
 }
 
@@ -187,10 +163,11 @@ Statistics Index::statistics() {
     found.n_bytes = table_.n_bytes() + sets_.n_bytes() + key_pool_.n_bytes() + copies_pool_.n_bytes();
     for (const auto& state : holders_) {
         if (state == nullptr) continue;
-        found.n_residencies += state->recency.size();
-        found.n_bytes += sizeof *state + state->recency.n_bytes() + state->repeated.n_bytes();
+        found.n_keys += state->tails.size();
+        found.n_residencies += state->n_keys;
+        found.n_bytes += sizeof *state + state->recency.n_bytes() + state->repeated.n_bytes() + state->tails.n_bytes();
     }
-    for (const auto& gone : gone_) found.n_unswept += gone->recency.size();
+    for (const auto& gone : gone_) found.n_unswept += gone->recency.size() + gone->tails.size();
     return found;
 }
 
@@ -203,7 +180,7 @@ size_t Index::Writer::total(std::span<const HolderId> holders) const {
 }
 
 bool Index::Writer::any_has(std::span<const HolderId> holders, uint64_t key) const {
-    const SetId set = index_.table_.find(key);
+    const SetId set = index_.find(key);
     return set != kEmptySet && std::ranges::any_of(holders, [&](HolderId holder) { return index_.sets_.has(set, index_.require(holder).slot); });
 }
 
@@ -211,6 +188,15 @@ bool Index::Writer::any_has(std::span<const HolderId> holders, uint64_t key) con
 
 size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
     Holder& state = change(holder);
+    settle(state);
+    enter(state, keys, counts_copies);
+    const size_t n_evicted = shrink(state, keys.size());
+    sweep_some(keys.size() + kBatch);
+    return n_evicted;
+}
+
+// Writes the rows of keys, the first as the most recent, and adds those that had none to the table.
+void Index::enter(Holder& holder, KeySpan keys, bool counts_copies) {
     std::array<uint64_t, kBatch> batch, fresh;
     for (size_t end = keys.size(); end > 0;) {
         const size_t n_keys = std::min(end, kBatch);
@@ -218,25 +204,23 @@ size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
         keys.copy(end, n_keys, batch.data());
         size_t n_fresh = 0;
         for (size_t i = n_keys; i-- > 0;) {
-            state.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
+            holder.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
             const uint64_t key = batch[i];
-            if (!state.recency.renew(key)) {
-                state.recency.push_back({key});
+            if (!holder.recency.renew(key)) {
+                holder.recency.push_back({key});
                 fresh[n_fresh++] = key;
             } else if (counts_copies) {
-                add_copy(state, key);
+                add_copy(holder, key);
             }
         }
-        state.n_copies += counts_copies ? n_keys : n_fresh;
-        add(state, {fresh.data(), n_fresh});
+        holder.n_copies += counts_copies ? n_keys : n_fresh;
+        add(holder, {fresh.data(), n_fresh});
     }
-    const size_t n_evicted = shrink(state, keys.size());
-    sweep_some(keys.size() + kBatch);
-    return n_evicted;
 }
 
 size_t Index::take_out(HolderId holder, KeySpan keys) {
     Holder& state = change(holder);
+    settle(state);
     std::array<uint64_t, kBatch> batch, dropped;
     size_t n_unknown = 0;
     for (size_t begin = 0; begin < keys.size(); begin += kBatch) {
@@ -254,7 +238,7 @@ size_t Index::take_out(HolderId holder, KeySpan keys) {
                 ++n_unknown;
             }
         }
-        state.n_keys = state.recency.size();
+        state.count();
         drop(state.slot, {dropped.data(), n_dropped});
     }
     sweep_some(keys.size() + kBatch);
@@ -276,13 +260,13 @@ void Index::add(Holder& holder, std::span<const uint64_t> keys) {
     table_.maintain(keys.size());
     for (size_t i = 0; i < keys.size(); ++i) {
         table_.prefetch(keys[std::min(i + kAhead, keys.size() - 1)]);
-        table_.update(keys[i], [&](SetId from) {
-            const SetId to = sets_.with(from, holder.slot);
+        table_.update(keys[i], [&](SetId found) {
+            const SetId from = found & ~kMark, to = sets_.with(from, holder.slot);
             sets_.exchange(from, to);
-            return to;
+            return to | (found & kMark);
         });
     }
-    holder.n_keys = holder.recency.size();
+    holder.count();
 }
 
 void Index::drop(SlotId slot, std::span<const uint64_t> keys) {
@@ -292,10 +276,10 @@ void Index::drop(SlotId slot, std::span<const uint64_t> keys) {
     table_.maintain(keys.size());
     for (size_t i = 0; i < keys.size(); ++i) {
         table_.prefetch(keys[std::min(i + kAhead, keys.size() - 1)]);
-        table_.update(keys[i], [&](SetId from) {
-            const SetId to = sets_.without(from, slot);
+        table_.update(keys[i], [&](SetId found) {
+            const SetId from = found & ~kMark, to = sets_.without(from, slot);
             sets_.exchange(from, to);
-            return to;
+            return from == found || to == kEmptySet ? to : marked(keys[i], to);
         });
     }
 }
@@ -311,25 +295,36 @@ size_t Index::shrink(Holder& holder, size_t n_stored) {
     holder.version = ++clock_;
     std::vector<uint64_t> dropped;
     size_t n_evicted = 0;
-    for (size_t n_left = std::min(holder.n_copies - *holder.capacity, n_stored + kSurplusEvicted); n_left > 0; --n_left) {
+    for (size_t n_left = std::min(holder.n_copies - *holder.capacity, n_stored + kSurplusEvicted); n_left > 0;) {
         if (holder.repeated.size() != 0) {
             take_copy(holder, holder.repeated.front());
+            --n_left;
+            continue;
+        }
+        if (const size_t n_shortened = shorten(holder, n_left)) {
+            n_left -= n_shortened;
+            n_evicted += n_shortened;
             continue;
         }
         dropped.push_back(holder.recency.pop_front().key);
         --holder.n_copies;
+        --n_left;
         ++n_evicted;
         if (dropped.size() == kBatch) {
             drop(holder.slot, dropped);
             dropped.clear();
         }
     }
-    holder.n_keys = holder.recency.size();
+    holder.count();
     drop(holder.slot, dropped);
     return n_evicted;
 }
 
 void Index::empty(Holder& holder) {
+    {
+        const std::lock_guard lock(table_lock_);
+        holder.tails.clear();
+    }
     std::vector<uint64_t> dropped;
     while (holder.recency.size() != 0) {
         dropped.clear();
@@ -349,27 +344,14 @@ void Index::sweep_some(size_t n_keys) {
         dropped.clear();
         gone.recency.drain(std::min(n_keys, kBatch), dropped);
         n_keys -= dropped.size();
+        if (!gone.tails.empty()) {
+            for (const uint64_t key : dropped) gone.tails.take(key);
+        }
         drop(gone.slot, dropped);
         if (gone.recency.size() == 0) {
             const std::lock_guard lock(table_lock_);
             assign_slot(gone.slot, kFree);
             gone_.pop_front();
-        }
-    }
-}
-
-// Translates the slots of a set to holders, without closed ones.
-void Index::translate(SetId set, std::vector<uint64_t>& mask) const {
-    const MaskView view = sets_.view(set);
-    mask.assign((holders_.size() + 63) / 64, 0);
-    if (n_translated_ == 0) {
-        std::copy(view.words.begin(), view.words.end(), mask.begin() + static_cast<std::ptrdiff_t>(view.first));
-        return;
-    }
-    for (size_t i = 0; i < view.words.size(); ++i) {
-        for (uint64_t bits = view.words[i]; bits != 0; bits &= bits - 1) {
-            const HolderId holder = meaning_[(view.first + i) * 64 + static_cast<size_t>(std::countr_zero(bits))];
-            if (holder < kSwept) mask[holder / 64] |= uint64_t{1} << holder % 64;
         }
     }
 }

@@ -18,6 +18,7 @@
 #include "recency.h"
 #include "sets.h"
 #include "table.h"
+#include "tails.h"
 
 namespace kvatlas {
 
@@ -36,6 +37,7 @@ public:
         std::memcpy(&key, data_ + i * sizeof key, sizeof key);
         return key;
     }
+    KeySpan part(size_t begin, size_t n) const { return {data_ + begin * sizeof(uint64_t), n}; }
     void copy(size_t begin, size_t n, uint64_t* out) const { std::memcpy(out, data_ + begin * sizeof *out, n * sizeof *out); }
 
 private:
@@ -70,6 +72,7 @@ public:
     void close(HolderId holder);
     size_t store(HolderId holder, KeySpan keys);
     size_t keep(HolderId holder, KeySpan keys);
+    size_t learn(HolderId holder, KeySpan path);
     size_t remove(HolderId holder, KeySpan keys);
     void clear(HolderId holder);
     void touch(HolderId holder, KeySpan keys);
@@ -106,15 +109,18 @@ public:
 private:
     struct Holder {
         Holder(Index& index, SlotId own_slot, std::optional<size_t> bound)
-            : slot(own_slot), recency(index.key_pool_, index.mixer_), repeated(index.copies_pool_, index.mixer_), capacity(bound) {}
+            : slot(own_slot), recency(index.key_pool_, index.mixer_), repeated(index.copies_pool_, index.mixer_), tails(index.mixer_), capacity(bound) {}
+
+        void count() { n_keys = recency.size() + tails.size(); }
 
         SlotId slot;
         OrderedKeys<KeyRow> recency;
         OrderedKeys<CopiesRow> repeated;  // keys with several copies, in the order in which they got the second one
+        Tails tails;                      // guarded by `table_lock_` as well
         std::optional<size_t> capacity;
         size_t n_copies = 0;
         uint64_t version = 0;
-        std::atomic<size_t> n_keys = 0;  // size of `recency`, for readers
+        std::atomic<size_t> n_keys = 0;  // size of `recency` and `tails`, for readers
     };
 
     static constexpr size_t kBatch = 256;            // keys that a writer changes while readers wait: some 20 us
@@ -122,17 +128,39 @@ private:
     static constexpr size_t kSurplusEvicted = 4096;  // index.py, MAX_SURPLUS_EVICTED
     static constexpr size_t kAhead = 8;              // keys between prefetch and use
     static constexpr HolderId kFree = ~HolderId{0}, kSwept = kFree - 1;
+    static constexpr SetId kMark = SetId{1} << 31;  // on the set of a key in the table: it may be the head of a tail
+
+    // A tail that a prompt follows.
+    struct Followed {
+        HolderId holder = 0;
+        std::span<const uint64_t> keys;  // those to come
+    };
 
     Holder& require(HolderId holder) const;
     Holder& change(HolderId holder);
     SlotId pick_slot(HolderId holder) const;
     void assign_slot(SlotId slot, HolderId meaning);
+    SetId find(uint64_t key) const { return table_.find(key) & ~kMark; }
+    void split(Holder& holder, uint64_t head, size_t n_keys);
+    void settle(Holder& holder);
+    void rows_of(const Holder& holder, std::vector<KeyRow>& rows) const;
+    void with_tail(const Holder& holder, KeyRow row, std::vector<KeyRow>& rows) const;
+    bool is_in_tail(const Holder& holder, uint64_t key) const;
+    void mark(uint64_t key);
+    SetId marked(uint64_t key, SetId set) const;
+    template <class Visit>
+    void for_each_tail(uint64_t head, SetId set, Visit visit) const;
+    bool begin_tails(uint64_t head, SetId set, std::vector<Followed>& followed) const;
+    static bool follow(std::vector<Followed>& followed, uint64_t key);
+    void enter(Holder& holder, KeySpan keys, bool counts_copies);
+    void add_all(Holder& holder, std::span<const uint64_t> keys);
     size_t take_in(HolderId holder, KeySpan keys, bool counts_copies);
     size_t take_out(HolderId holder, KeySpan keys);
     void add(Holder& holder, std::span<const uint64_t> keys);
     void drop(SlotId slot, std::span<const uint64_t> keys);
     void add_copy(Holder& holder, uint64_t key);
     void take_copy(Holder& holder, CopiesRow& row);
+    size_t shorten(Holder& holder, size_t n_keys);
     size_t shrink(Holder& holder, size_t n_stored);
     void empty(Holder& holder);
     void sweep_some(size_t n_keys);
@@ -154,5 +182,18 @@ private:
     std::deque<std::unique_ptr<Holder>> gone_;  // contents of closed and cleared holders, to be swept
     uint64_t clock_ = 0;
 };
+
+// Calls `visit` with each holder in `set` that has a tail of `head`, and the tail.
+template <class Visit>
+void Index::for_each_tail(uint64_t head, SetId set, Visit visit) const {
+    const MaskView view = sets_.view(set);
+    for (size_t i = 0; i < view.words.size(); ++i) {
+        for (uint64_t bits = view.words[i]; bits != 0; bits &= bits - 1) {
+            const HolderId holder = meaning_[(view.first + i) * 64 + static_cast<size_t>(std::countr_zero(bits))];
+            if (holder >= kSwept || holders_[holder]->tails.empty()) continue;
+            if (const Tail* tail = holders_[holder]->tails.find(head)) visit(holder, *tail);
+        }
+    }
+}
 
 }  // namespace kvatlas

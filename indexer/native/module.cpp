@@ -301,6 +301,7 @@ PyMethodDef index_methods[] = {
     method<forget<&Index::close>>("close"),
     method<change<&Index::store>>("store"),
     method<change<&Index::keep>>("keep"),
+    method<change<&Index::learn>>("learn"),
     method<change<&Index::remove>>("remove"),
     method<forget<&Index::clear>>("clear"),
     method<touch>("touch"),

@@ -165,6 +165,16 @@ public:
         return true;
     }
 
+    bool has(uint64_t key) const { return locate(key).has_value(); }
+
+    // Gives the row of `key`, which is present, to `other`, which is absent.
+    void rename(uint64_t key, uint64_t other) {
+        const uint32_t position = *locate(key);
+        positions_.erase(mixer_(key), position);
+        stored(position).key = other;
+        positions_.insert(mixer_(other), position, Rows{*this});
+    }
+
     bool erase(uint64_t key) {
         const auto position = locate(key);
         if (!position) return false;

@@ -77,6 +77,18 @@ HOLDERS = st.integers(0, N_HOLDERS - 1).map(HolderId)
 ANY_KEYS = st.lists(st.integers(0, 8) | st.sampled_from([2**63, 2**64 - 1]), max_size=12)
 
 
+def path(steps: list[int]) -> list[int]:
+    """Return keys of which each stands for all before it."""
+    found = [1]
+    for step in steps:
+        found.append(3 * found[-1] + step)
+    return [key + 100 for key in found]
+
+
+PATHS = st.lists(st.sampled_from([0, 0, 0, 0, 0, 1, 2]), min_size=1, max_size=30).map(path)
+"""Paths that often share a part, and are long enough for ends that an index keeps as they came."""
+
+
 class IndexAgainstNaive(RuleBasedStateMachine):
     """An index and a naive one under the same operations; they agree in content, copies and order."""
 
@@ -108,6 +120,11 @@ class IndexAgainstNaive(RuleBasedStateMachine):
         self.index.keep(self.pick(number), keys(*kept))
         self.naive.keep(self.pick(number), kept)
 
+    @rule(number=st.integers(0, 2), learned=PATHS)
+    def learn(self, number: int, learned: list[int]) -> None:
+        self.index.learn(self.pick(number), keys(*learned))
+        self.naive.keep(self.pick(number), learned)
+
     @rule(number=st.integers(0, 2), removed=KEYS)
     def remove(self, number: int, removed: list[int]) -> None:
         holder = self.pick(number)
@@ -116,12 +133,12 @@ class IndexAgainstNaive(RuleBasedStateMachine):
         for key in removed:
             self.naive.remove(holder, key)
 
-    @rule(number=st.integers(0, 2), touched=KEYS)
+    @rule(number=st.integers(0, 2), touched=KEYS | PATHS)
     def touch(self, number: int, touched: list[int]) -> None:
         self.index.touch(self.pick(number), keys(*touched))
         self.naive.touch(self.pick(number), touched)
 
-    @rule(number=st.integers(0, 2), bound=st.none() | st.integers(1, 8))
+    @rule(number=st.integers(0, 2), bound=st.none() | st.integers(1, 40))
     def set_capacity(self, number: int, bound: int | None) -> None:
         self.index.set_capacity(self.pick(number), bound)
         self.naive.capacity[self.pick(number)] = bound
@@ -151,7 +168,7 @@ class IndexAgainstNaive(RuleBasedStateMachine):
         self.naive.move(old, new)
         self.opened.append(new)
 
-    @rule(prompt=KEYS)
+    @rule(prompt=KEYS | PATHS)
     def match(self, prompt: list[int]) -> None:
         start = 0
         for run in self.index.runs(keys(*prompt)):
@@ -204,15 +221,19 @@ class NativeAgainstReference(RuleBasedStateMachine):
     def store(self, holder: HolderId, stored: list[int]) -> None:
         self.both(lambda index: index.store(holder, keys(*stored)))
 
-    @rule(holder=HOLDERS, kept=ANY_KEYS)
+    @rule(holder=HOLDERS, kept=ANY_KEYS | PATHS)
     def keep(self, holder: HolderId, kept: list[int]) -> None:
         self.both(lambda index: index.keep(holder, keys(*kept)))
 
-    @rule(holder=HOLDERS, removed=ANY_KEYS)
+    @rule(holder=HOLDERS, learned=PATHS)
+    def learn(self, holder: HolderId, learned: list[int]) -> None:
+        self.both(lambda index: index.learn(holder, keys(*learned)))
+
+    @rule(holder=HOLDERS, removed=ANY_KEYS | PATHS)
     def remove(self, holder: HolderId, removed: list[int]) -> None:
         self.both(lambda index: index.remove(holder, keys(*removed)))
 
-    @rule(holder=HOLDERS, touched=ANY_KEYS)
+    @rule(holder=HOLDERS, touched=ANY_KEYS | PATHS)
     def touch(self, holder: HolderId, touched: list[int]) -> None:
         self.both(lambda index: index.touch(holder, keys(*touched)))
 
@@ -220,15 +241,15 @@ class NativeAgainstReference(RuleBasedStateMachine):
     def clear(self, holder: HolderId) -> None:
         self.both(lambda index: index.clear(holder))
 
-    @rule(holder=HOLDERS, bound=st.none() | st.integers(0, 12))
+    @rule(holder=HOLDERS, bound=st.none() | st.integers(0, 40))
     def set_capacity(self, holder: HolderId, bound: int | None) -> None:
         self.both(lambda index: index.set_capacity(holder, bound))
 
-    @rule(holder=HOLDERS, key=st.integers(-1, 2**64))
+    @rule(holder=HOLDERS, key=st.integers(-1, 2**64) | PATHS.map(lambda found: found[-1]))
     def has(self, holder: HolderId, key: int) -> None:
         self.both(lambda index: index.has(holder, key))
 
-    @rule(prompt=ANY_KEYS)
+    @rule(prompt=ANY_KEYS | PATHS)
     def match(self, prompt: list[int]) -> None:
         self.both(lambda index: index.runs(keys(*prompt)))
 

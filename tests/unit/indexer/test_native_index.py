@@ -104,6 +104,43 @@ def test_agrees_with_the_reference_over_growth_eviction_and_removal(seed: int) -
         pair.agree(array("Q", [(prompt << 20 | b) * 0x9E3779B97F4A7C15 % 2**64 for b in range(2600)]))
 
 
+def path_keys(rng: random.Random) -> array[int]:
+    """Draw the beginning of one of several branches of several prompts, with keys that stand for all before them."""
+    prompt, branch, forks_at = rng.randrange(4), rng.randrange(6), rng.choice([0, 7, 100, 500])
+    n_keys = rng.choice([1, 9, 60, 300, 800])
+    blocks = [(prompt, b, (branch, forks_at) if b >= forks_at else None) for b in range(n_keys)]
+    return array("Q", [hash(block) % 2**64 for block in blocks])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_learned_paths_agree_with_the_reference_whatever_else_is_done(seed: int) -> None:
+    rng, pair = random.Random(seed), Pair()
+    holders = [pair.do("open") for _ in range(8)]
+    for step in range(300):
+        holder, path = rng.choice(holders[:4]), path_keys(rng)
+        match rng.choices(range(8), weights=[20, 5, 1, 1, 1, 1, 0.3, 0.2])[0]:
+            case 0:
+                pair.do("learn", holder, path)
+            case 1:
+                pair.do("runs", path)
+            case 2:
+                pair.do("touch", holder, path)
+            case 3:
+                pair.do("remove", holder, path[rng.randrange(len(path)) :])
+            case 4:
+                pair.do("set_capacity", holder, rng.choice([None, 50, 700, 2000]))
+            case 5:
+                pair.do("keep", holder, path[rng.randrange(len(path)) :])
+            case 6:
+                pair.do("store", holder, path)
+            case _:
+                pair.do("clear", holder)
+        pair.do("size", holder)
+        pair.do("has", holder, path[-1])
+        if step % 25 == 24:
+            pair.agree(path)
+
+
 def test_order_survives_merging_of_sparse_chunks() -> None:
     pair, rng = Pair(), random.Random(1)
     holder = pair.do("open")
