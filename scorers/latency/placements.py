@@ -46,7 +46,13 @@ class TransferParams(PluginParams, frozen=True):
 class PlacementParams(FleetCostParams, frozen=True):
     """Parameters of the costs of placements; those of times are the priors of the fits."""
 
-    decode_weight: Annotated[float, Meta(ge=0)] = 0.3
+    price_factor: Annotated[float, Meta(ge=0)] = 0.5
+    """Factor of the price of work; 0 makes each request look after itself alone."""
+    max_price: Annotated[float, Meta(ge=0)] = 15.0
+    """Highest price of a millisecond of work, in milliseconds of waiting."""
+    residency_ms: Annotated[float, Meta(ge=0)] = 300.0
+    """Milliseconds that blocks on a full endpoint cost others; on one that is half full they cost half as much."""
+    decode_weight: Annotated[float, Meta(ge=0)] = 0.15
     """Milliseconds to the first token that a millisecond of generating is worth."""
     transfer: TransferParams = field(default_factory=TransferParams)
     """Priors of the speed of transfers."""
