@@ -5,6 +5,14 @@
 from collections.abc import Callable, Sequence
 
 from .core.columns import CodeArray, FloatArray, IntArray, Mask
+from .latency.pair_arithmetic import (
+    Answering,
+    Computing,
+    PairNumbers,
+    Pairs,
+    PlacementNumbers,
+    Receiving,
+)
 
 def rate_by_load(column: FloatArray, /) -> FloatArray: ...
 def rate_by_free_part(column: FloatArray, /) -> FloatArray: ...
@@ -18,3 +26,22 @@ def pick_highest(totals: FloatArray, rng: Callable[[], float]) -> tuple[int, boo
 def float_cells(table: FloatArray, row: int) -> tuple[float, ...]: ...
 def int_cells(table: IntArray, row: int) -> tuple[int, ...]: ...
 def packed(state: FloatArray, now: float, counts: Sequence[IntArray | CodeArray | Mask]) -> bytes: ...
+
+# Of pairs: use them through `latency/pair_operations`; `latency/pair_arithmetic` is their specification.
+def pair_times(
+    computing: Computing,
+    receiving: Receiving,
+    speeds: FloatArray,
+    numbers: PairNumbers,
+    prefill_ms: FloatArray,
+    times_ms: FloatArray,
+) -> None: ...
+def placement_sums(
+    answering: Answering,
+    computing: Pairs | None,
+    is_apart: Mask | None,
+    numbers: PlacementNumbers,
+    alone: FloatArray,
+    others: FloatArray,
+    pairs: FloatArray,
+) -> None: ...

@@ -2,6 +2,7 @@
 
 #include "columns.h"
 #include "lines.h"
+#include "pair_functions.h"
 #include "python.h"
 
 // The part of numpy's interface that has not changed since 2.0. Arrays are read and made without a call of numpy's Python functions.
@@ -313,6 +314,8 @@ PyMethodDef functions[] = {
     method<py_cells<double, PyFloat_FromDouble>>("float_cells"),
     method<py_cells<int32_t, integer_object>>("int_cells"),
     method<py_packed>("packed"),
+    method<pair_times>("pair_times"),
+    method<placement_sums>("placement_sums"),
     {nullptr, nullptr, 0, nullptr},
 };
 
