@@ -13,7 +13,6 @@ import statistics
 import time
 import tracemalloc
 from array import array
-from collections.abc import Sequence
 
 from kvatlas.api.rest.explanation import explained
 from kvatlas.configs.decisions import DecisionsConfig
@@ -27,8 +26,6 @@ from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Load, RequestView
-from kvatlas.scorers.core.scheduler import Deciding
-from kvatlas.scorers.filters.roles import ROLE_LABEL
 from kvatlas.scorers.weights import default_profile
 
 from ..common.benchmark import Benchmark
@@ -49,20 +46,16 @@ class Fleet:
 
     Args:
         n_endpoints: how many; every fourth holds something of the prompt.
-        profile: decides.
-        roles: of the endpoints, in turn; none if empty.
     """
 
-    def __init__(self, n_endpoints: int, profile: Deciding = PROFILE, roles: Sequence[str] = ()) -> None:
-        self._profile = profile
+    def __init__(self, n_endpoints: int) -> None:
         self._index = index_core().make_index()
         self._table = FleetTable({})
         self._in_flight = InFlight(on_change=self._table.set_in_flight)
         ranks: list[PlannedRank] = []
         self._names = [f"vllm-{number}" for number in range(n_endpoints)]
         for number, name in enumerate(self._names):
-            labels = {ROLE_LABEL: roles[number % len(roles)]} if roles else {}
-            self._table.add(name, f"10.0.0.{number}:8000", labels)
+            self._table.add(name, f"10.0.0.{number}:8000", {})
             ranks.append(PlannedRank(name, 0, BLOCK_SIZE, self._layout(held=not number % 4)))
         self.scraped()
         self._plan = MatchPlan(ranks, tiers=TIERS, index_for=lambda _: self._index)
@@ -73,10 +66,10 @@ class Fleet:
             self._table.set_load(name, Load(random.randrange(9), random.randrange(99), random.random(), 0.9))
 
     def decide(self) -> Decision:
-        """Make one decision, and book its request, which ends at once."""
+        """Make one decision of the default profile, and book its request, which ends at once."""
         matches = self._plan.columns(PROMPT)
         candidates = self._table.candidates(matches, now=REQUEST.now, stale_after_s=5.0, doubts={})
-        decision = self._profile.decide(REQUEST, candidates, rng=random.random)
+        decision = PROFILE.decide(REQUEST, candidates, rng=random.random)
         best = decision.best
         booking = self._in_flight.book(best.name, tokens=best.uncached_tokens(REQUEST), now=REQUEST.now)
         booking.ended()
