@@ -16,6 +16,7 @@ MODULES = {
     "cluster": "fleet.cluster",
     "replica-cost": "fleet.replica_cost",
     "decision": "routing.decision",
+    "placements": "routing.placements",
     "observers": "routing.observers",
     "replicas": "routing.replicas",
     "request-server": "api.request_server",

@@ -6,6 +6,14 @@ from collections.abc import Callable, Sequence
 
 from .core.columns import CodeArray, FloatArray, IntArray, Mask
 from .latency.arithmetic import Held, PriceNumbers, Quantities, RequestNumbers
+from .latency.pair_arithmetic import (
+    Answering,
+    Computing,
+    PairNumbers,
+    Pairs,
+    PlacementNumbers,
+    Receiving,
+)
 
 def rate_by_load(column: FloatArray, /) -> FloatArray: ...
 def rate_by_free_part(column: FloatArray, /) -> FloatArray: ...
@@ -56,3 +64,22 @@ def solved(
     high: float,
     n_sweeps: int,
 ) -> list[float]: ...
+
+# Of pairs: use them through `latency/pair_operations`; `latency/pair_arithmetic` is their specification.
+def pair_times(
+    computing: Computing,
+    receiving: Receiving,
+    speeds: FloatArray,
+    numbers: PairNumbers,
+    prefill_ms: FloatArray,
+    times_ms: FloatArray,
+) -> None: ...
+def placement_sums(
+    answering: Answering,
+    computing: Pairs | None,
+    is_apart: Mask | None,
+    numbers: PlacementNumbers,
+    alone: FloatArray,
+    others: FloatArray,
+    pairs: FloatArray,
+) -> None: ...

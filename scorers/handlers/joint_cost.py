@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -118,9 +117,7 @@ class JointCostHandler:
                 return _refused(decode, profiles.decode, PREFILL)
             prefill = None
         computing = prefill.kept if prefill is not None else receiving.take(np.empty(0, np.intp))
-        costs = placement_costs(params, self.model, request, receiving, computing)
-        if costs.pairs is not None and is_apart is not None and not is_apart.all():
-            costs.pairs[:, ~is_apart] = math.inf
+        costs = placement_costs(params, self.model, request, receiving, computing, is_apart)
         decode, column = self._picked(decode, receiving, costs.least, rng)
         row, of_pairs = None, costs.best_pairs(column)
         if prefill is not None and of_pairs is not None:

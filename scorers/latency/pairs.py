@@ -14,31 +14,19 @@ from ..core.model import RequestView
 from .cost_model import Expected
 from .features import Typical
 from .groups import FitReport
-from .lines import (
-    BUSY_AT,
-    MEMORY,
-    N_AHEAD,
-    PREFILL,
-    QUEUE,
-    READY_AT,
-    RECEIVED_AT,
-    RECEIVING_AT,
-    SENT_AT,
-    WORK,
-)
+from .lines import N_AHEAD, WORK
 from .links import Link, Links
-from .operations import cost_totals
+from .pair_arithmetic import STEP, TRANSFER, WAIT, Computing, PairNumbers, Receiving
+from .pair_operations import pair_times
 from .params import LatencyCostParams
 from .ttft import TtftCosts
-
-TRANSFER, WAIT, STEP = range(3)
-"""Costs of a pair after those of the endpoint that computes."""
 
 PRIORS = {"transfer": 1.0, "wait": 1.0, "step": 1.5}
 """Their priors. A step: the first token waits for the end of the step that is running, and needs one of its own."""
 
 SETTLE_S = 0.2
-"""Age at which a request is part of what its endpoint reports: the sidecar sends it, and the engine tokenizes it."""
+"""Age at which a request is part of what its endpoint reports: the sidecar sends it, and the engine tokenizes it. When a prompt is
+computed for another cannot be seen: its first token comes from there. So it is expected, and an endpoint that reports no request is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,33 +139,26 @@ class PairCosts:
             tpot_ms: milliseconds per output token of those that receive.
             pace: factors of the endpoints that compute.
             typical: see `features`.
-        Cost: some 30 operations on columns, and 10 on a matrix of pairs.
+        Cost: O(computing * receiving), and some 30 operations on columns.
         """
         of_others = accounts.copy()
         of_others[WORK] = of_others[N_AHEAD] = 0.0
         features, costs, _ = self.ttft.quantities(request, computing, of_others, pace=pace, typical=typical)
-        features[QUEUE] += _tokens_ahead(
-            computing, accounts, now=request.now, tokens_per_ms=1.0 / costs[PREFILL]
-        )
         tail = self.ttft.fits.costs(computing)[self.ttft.n_features :]
-        prefill_ms = cost_totals(features, costs)
         tokens = self._missing(request, receiving.candidates)
         label = self._transfer.label
         speeds = self.links.between(computing.labelled(label), receiving.candidates.labelled(label))
-        transfer_ms = self._transfer.latency_ms + speeds * tokens
-        terms_ms = receiving.terms_ms
-        sent_ms = (accounts[SENT_AT] - request.now) * 1000.0
-        receiving_ms, received_ms = (
-            receiving.accounts[RECEIVING_AT : RECEIVED_AT + 1] - request.now
-        ) * 1000.0
-        start_ms = np.maximum(prefill_ms, sent_ms)[:, np.newaxis]
-        network_ms = np.where(start_ms >= receiving_ms, np.maximum(start_ms, received_ms), start_ms)
-        ready_ms = np.maximum(terms_ms[QUEUE] + terms_ms[MEMORY], network_ms)
-        wait_ms = ready_ms - prefill_ms[:, np.newaxis]
-        first = prefill_ms[:, np.newaxis] + tail[STEP][:, np.newaxis] * tpot_ms
-        ttft_ms = first + tail[TRANSFER][:, np.newaxis] * transfer_ms + tail[WAIT][:, np.newaxis] * wait_ms
-        if transfer_ms.shape != ttft_ms.shape:  # one speed for all
-            transfer_ms = np.broadcast_to(transfer_ms, ttft_ms.shape)
+        n = len(computing)
+        prefill_ms, times_ms = np.empty(n), np.empty((3, n, len(tokens)))
+        pair_times(
+            Computing(features, costs, accounts, computing.state, tail),
+            Receiving(receiving.features, receiving.costs, receiving.accounts, tokens, tpot_ms),
+            speeds,
+            PairNumbers(request.now, self._transfer.latency_ms, SETTLE_S),
+            prefill_ms,
+            times_ms,
+        )
+        transfer_ms, wait_ms, ttft_ms = times_ms
         return PairTimes(
             features, costs, pace, tail, prefill_ms, tokens, transfer_ms, wait_ms, tpot_ms, ttft_ms
         )
@@ -199,19 +180,3 @@ class PairCosts:
         held = prefix.tier_blocks[0] * prefix.block_size * receiving.credit
         missing: FloatArray = np.maximum(0.0, request.n_tokens - held)
         return missing
-
-
-def _tokens_ahead(
-    computing: Candidates, accounts: FloatArray, *, now: float, tokens_per_ms: FloatArray
-) -> FloatArray:
-    """Return the tokens of own requests that are still to be computed.
-
-    When a prompt is computed cannot be seen, since its first token comes from another endpoint, perhaps much later. So it is
-    expected, and an endpoint that reports no request is done.
-    """
-    left_ms = np.maximum(0.0, accounts[READY_AT] - now) * 1000.0
-    is_idle = (computing.waiting + computing.running == 0.0) & (
-        computing.updated_at > accounts[BUSY_AT] + SETTLE_S
-    )
-    tokens: FloatArray = np.where(is_idle, 0.0, left_ms) * tokens_per_ms
-    return tokens

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Meta, field
 
 from ..core.candidates import Candidates
-from ..core.columns import FloatArray, unknown_as_zero
+from ..core.columns import FloatArray, Mask, RowArray
 from ..core.model import RequestView
 from ..core.params import PluginParams
 from ..core.placement_option import PlacementOption
@@ -18,6 +18,8 @@ from ..core.topology import Level
 from .fleet_cost import FleetCostParams
 from .joint import JointModel, Weighed
 from .lines import ADAPTER, ATTENTION, BATCH, MEMORY, N_FEATURES, OVERHEAD, PREFILL, QUEUE
+from .pair_arithmetic import Answering, Pairs, PlacementNumbers
+from .pair_operations import placement_sums
 from .params import Positive
 
 TERMS = (
@@ -46,7 +48,13 @@ class TransferParams(PluginParams, frozen=True):
 class PlacementParams(FleetCostParams, frozen=True):
     """Parameters of the costs of placements; those of times are the priors of the fits."""
 
-    decode_weight: Annotated[float, Meta(ge=0)] = 0.3
+    price_factor: Annotated[float, Meta(ge=0)] = 0.5
+    """Factor of the price of work; 0 makes each request look after itself alone."""
+    max_price: Annotated[float, Meta(ge=0)] = 15.0
+    """Highest price of a millisecond of work, in milliseconds of waiting."""
+    residency_ms: Annotated[float, Meta(ge=0)] = 300.0
+    """Milliseconds that blocks on a full endpoint cost others; on one that is half full they cost half as much."""
+    decode_weight: Annotated[float, Meta(ge=0)] = 0.15
     """Milliseconds to the first token that a millisecond of generating is worth."""
     transfer: TransferParams = field(default_factory=TransferParams)
     """Priors of the speed of transfers."""
@@ -63,6 +71,7 @@ class PlacementCosts(NamedTuple):
         memory: part of both that is the blocks held, shape (d).
         others_alone: part of `alone` that others wait longer, shape (d).
         others_pairs: part of `pairs` that others wait longer, shape (p).
+        least: cost of the best placement of each endpoint that answers, shape (d).
     """
 
     weighed: Weighed
@@ -72,14 +81,7 @@ class PlacementCosts(NamedTuple):
     memory: FloatArray
     others_alone: FloatArray
     others_pairs: FloatArray
-
-    @property
-    def least(self) -> FloatArray:
-        """Cost of the best placement of each endpoint that answers, shape (d)."""
-        if self.pairs is None:
-            return self.alone
-        least: FloatArray = np.minimum(self.alone, np.minimum.reduce(self.pairs, axis=0))
-        return least
+    least: FloatArray
 
     def best_pairs(self, column: int) -> FloatArray | None:
         """Return the costs of the pairs of one endpoint that answers; None if it costs less alone."""
@@ -135,7 +137,12 @@ class PlacementCosts(NamedTuple):
 
 
 def placement_costs(
-    params: PlacementParams, model: JointModel, request: RequestView, decode: Candidates, prefill: Candidates
+    params: PlacementParams,
+    model: JointModel,
+    request: RequestView,
+    decode: Candidates,
+    prefill: Candidates,
+    is_apart: Mask | None = None,
 ) -> PlacementCosts:
     """Return the costs of all placements of a request.
 
@@ -147,58 +154,50 @@ def placement_costs(
         request: the request.
         decode: endpoints that can answer, at least one.
         prefill: endpoints that can compute its prompt for others; none if pairs are not to be compared.
-    Cost: some 80 operations on columns, and 15 on a matrix of pairs.
+        is_apart: for which of those that answer another may compute the prompt, shape (d); None for all.
+    Cost: O(prefill * decode), and some 60 operations on columns.
     """
     weighed = model.weigh(request, decode, prefill)
     alone, pairs = weighed.alone, weighed.pairs
-    n_tokens = model.alone.lengths.mean(request.model)
-    decoding = params.decode_weight * n_tokens * weighed.tpot_ms
-    memory = params.residency_ms * unknown_as_zero(decode.kv_utilization)
-    work_ms = _work_ms(alone.features, alone.costs)
-    # a prompt delays those that come while it is ahead, and each response that is generated in the same steps
-    typical, per_ms = model.alone.work_tokens, model.answered_per_ms.at(request.now)
-    others_alone = _waits_ms(params, alone.terms_ms, work_ms, per_ms, typical * alone.costs[PREFILL])
-    others_alone += work_ms * (params.decode_weight * alone.features[BATCH])
-    shared = decoding + memory
-    of_alone = alone.ttft_ms + shared + others_alone
-    if pairs is None:
-        return PlacementCosts(weighed, of_alone, None, decoding, memory, others_alone, others_alone[:0])
-    work_ms = _work_ms(pairs.features, pairs.costs)
-    terms_ms = pairs.costs * pairs.features
-    per_ms = model.computed_per_ms.at(request.now)
-    others_pairs = _waits_ms(params, terms_ms, work_ms, per_ms, typical * pairs.costs[PREFILL])
-    of_pairs = pairs.ttft_ms + shared + others_pairs[:, np.newaxis]
-    _exclude_same(of_pairs, prefill, decode)
-    return PlacementCosts(weighed, of_alone, of_pairs, decoding, memory, others_alone, others_pairs)
+    numbers = PlacementNumbers(
+        params.decode_weight * model.alone.lengths.mean(request.model),
+        params.decode_weight,
+        params.residency_ms,
+        params.price_factor,
+        params.max_price,
+        model.alone.work_tokens,
+        model.answered_per_ms.at(request.now),
+        model.computed_per_ms.at(request.now),
+    )
+    n, d = len(prefill) if pairs is not None else 0, len(decode)
+    sums, others_ms, pairs_ms = np.empty((5, d)), np.empty(n), np.empty((n, d))
+    placement_sums(
+        Answering(
+            alone.features, alone.costs, alone.ttft_ms, weighed.tpot_ms, decode.state, _rows_of(decode)
+        ),
+        Pairs(pairs.features, pairs.costs, pairs.ttft_ms, _rows_of(prefill)) if pairs is not None else None,
+        is_apart,
+        numbers,
+        sums,
+        others_ms,
+        pairs_ms,
+    )
+    of_alone, decoding, memory, others_alone, least = sums
+    return PlacementCosts(
+        weighed,
+        of_alone,
+        pairs_ms if pairs is not None else None,
+        decoding,
+        memory,
+        others_alone,
+        others_ms,
+        least,
+    )
 
 
-def _waits_ms(
-    params: FleetCostParams, terms_ms: FloatArray, work_ms: FloatArray, per_ms: float, typical_ms: FloatArray
-) -> FloatArray:
-    """Return how much longer others wait for work on each endpoint, in milliseconds.
-
-    Those wait that come while the work is ahead of them: during the mean wait of the pool for all of it, and during the work
-    itself for its rest. With a short work their number is that of those that wait (Little's law), as for `FleetCostScorer`.
-    If there is another endpoint, nobody waits longer than there: the mean wait, and one typical prompt.
-
-    Args:
-        params: factor, and limit of the price of a millisecond of work.
-        terms_ms: terms of the times, shape (features, n).
-        work_ms: milliseconds of the work, shape (n).
-        per_ms: requests that come to all of these endpoints together per millisecond.
-        typical_ms: milliseconds of the typical work of a request, shape (n) or (1).
-    """
-    n = len(work_ms)
-    mean_ms = float(np.add.reduce(terms_ms[QUEUE]) + np.add.reduce(terms_ms[MEMORY])) / n
-    longest_ms = np.minimum(work_ms, mean_ms + typical_ms) if n > 1 else work_ms
-    waits_ms = longest_ms * (params.price_factor * per_ms / n * (mean_ms + work_ms - longest_ms / 2.0))
-    found: FloatArray = np.minimum(waits_ms, params.max_price * work_ms)
-    return found
-
-
-def _work_ms(features: FloatArray, costs: FloatArray) -> FloatArray:
-    work: FloatArray = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
-    return work
+def _rows_of(candidates: Candidates) -> RowArray:
+    rows = candidates.rows
+    return rows if rows is not None else np.arange(len(candidates))  # None: a filter kept all
 
 
 def _first_terms(terms: list[float]) -> tuple[float, float, float, float]:
@@ -209,13 +208,3 @@ def _first_terms(terms: list[float]) -> tuple[float, float, float, float]:
         terms[PREFILL] + terms[ATTENTION],
         sum(terms[N_FEATURES:]),
     )
-
-
-def _exclude_same(costs: FloatArray, computing: Candidates, receiving: Candidates) -> None:
-    """Make pairs of an endpoint with itself no choice: that is the endpoint alone."""
-    rows, columns = computing.rows, receiving.rows
-    if rows is None:  # a filter kept all, so that the others are among them
-        rows = np.arange(len(computing))
-    if columns is None:
-        columns = np.arange(len(receiving))
-    costs[rows[:, np.newaxis] == columns] = math.inf

@@ -5,6 +5,7 @@
 #include "columns.h"
 #include "cost_functions.h"
 #include "lines.h"
+#include "pair_functions.h"
 #include "python.h"
 
 namespace {
@@ -247,6 +248,8 @@ PyMethodDef functions[] = {
     method<fleet_costs>("fleet_costs"),
     method<add_observation>("add_observation"),
     method<solved>("solved"),
+    method<pair_times>("pair_times"),
+    method<placement_sums>("placement_sums"),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -160,12 +160,15 @@ def _case(
     )
 
 
-def _conversation(file: Path, limit: int, servers: int, load: float, seed: int) -> Trace:  # noqa: ARG001 (MakeTrace)
-    """Read a recording, and let its requests arrive at another mean rate."""
-    trace = read_trace(file, limit=limit)
-    span_s = trace.requests[-1].at_s + trace.clock_grain_s()
-    scale = span_s * load * servers / len(trace.requests)
-    return replace(trace, requests=[replace(each, at_s=each.at_s / scale) for each in trace.requests])
+def _conversation(file: Path, limit: int, servers: int, load: float, seed: int) -> Trace:
+    """Read a part of a recording, another one for each seed, and let its requests arrive at another mean rate."""
+    trace = read_trace(file, limit=seed * limit)
+    n_parts = -(-len(trace.requests) // limit)
+    part = trace.requests[(seed - 1) % n_parts * limit :][:limit]
+    begins_s, grain_s = part[0].at_s, trace.clock_grain_s()
+    scale = (part[-1].at_s - begins_s + grain_s) * load * servers / len(part)
+    requests = [replace(each, at_s=(each.at_s - begins_s) / scale) for each in part]
+    return replace(trace, requests=requests)
 
 
 def _long(limit: int, servers: int, load: float, seed: int) -> Trace:

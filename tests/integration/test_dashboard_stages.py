@@ -86,7 +86,9 @@ async def test_costs_of_placements_are_shown() -> None:
         assert {(each["prefill"] is None) for each in options} == {True, False}
         async with open_page(browser, f"{process.url}/ui") as view:
             await view.page.locator(ROW).first.get_by_role("button").click()
-            shown = view.page.get_by_role("table", name="Placements by cost").locator("tbody tr td:first-child")
+            shown = view.page.get_by_role("table", name="Placements by cost").locator(
+                "tbody tr td:first-child"
+            )
             await expect(shown).to_have_text(
                 [f"{each['prefill']} → d0" if each["prefill"] else "d0 alone" for each in options]
             )

@@ -186,7 +186,7 @@ def test_all_tied_servers_are_picked_in_turn() -> None:
 
 def test_options_are_the_placement_and_what_it_was_compared_with() -> None:
     decision = placed(
-        decoder("d0", kv=0.5), decoder("d1", ahead=150), prefiller("p0"), prefiller("p1", ahead=9)
+        decoder("d0", kv=1.0), decoder("d1", ahead=150), prefiller("p0"), prefiller("p1", ahead=9)
     )
 
     options = options_of(decision)
