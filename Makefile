@@ -87,7 +87,8 @@ replicas: $(INSTALLED) ## Several replicas beside one picker, and what siblings 
 
 replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, cut off, updated, without their server, at REPLICA_RATE requests/s: an hour
 	KVATLAS_REPLICA_RATE=$(REPLICA_RATE) KVATLAS_REPLICA_PHASE_S=60 KVATLAS_REPLICA_GONE_S=60 \
-		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py tests/integration/test_replicas_partition.py $(ARGS)
+		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py tests/integration/test_replicas_partition.py \
+		tests/integration/test_workers_envoy.py $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
 	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)

@@ -30,7 +30,7 @@ from ..fleet.model_lists import ModelLists, serving_urls
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
-from ..routing.decision_log import DecisionLog, decision_families
+from ..routing.decision_log import NUMBER_STEP, DecisionLog, decision_families
 from ..routing.feedback import Feedback
 from ..routing.metrics import RoutingMetrics
 from ..routing.models import ServedModels
@@ -170,7 +170,7 @@ class App:
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
             records=Records(
                 RoutingMetrics(self._registry),
-                _decision_log(config.decisions, worker=place.worker if place is not None else 0),
+                _decision_log(config.decisions, self._replicas),
                 self._observers,
             ),
             rng=random.random,
@@ -356,8 +356,10 @@ def _collect_rarely() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
-    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
+def _decision_log(config: DecisionsConfig, replicas: Replicas | None) -> DecisionLog:
+    """Return the log; its numbers differ from those of other replicas, so that lists of all have pages."""
+    number = replicas.number % NUMBER_STEP if replicas is not None else 0
+    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=number)
 
 
 def _tracing(config: TracingConfig, counts: SpanCounts) -> Tracing | None:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from importlib.metadata import version
+from zlib import crc32
 
 from prometheus_client.metrics_core import Metric
 
@@ -31,6 +32,7 @@ class Replicas:
     Attributes:
         identity: of this process among them.
         mates: names of the other workers of its pod.
+        number: differs among the workers of a pod, and by chance among pods.
         knowledge: what is shared; complete before `start`.
         letters: name -> receiver of letters; complete before `start`.
     """
@@ -38,6 +40,7 @@ class Replicas:
     def __init__(self, config: KVAtlasConfig, *, place: Place | None = None) -> None:
         pod = config.replicas.name or socket.gethostname()
         self._config, self._place = config, place
+        self.number = crc32(pod.encode()) + (place.worker if place is not None else 0)
         self.identity = _identity(config, pod if place is None else place.name(pod))
         self.mates = place.mates(pod) if place is not None else frozenset[str]()
         self.knowledge = Knowledge(time.monotonic)

@@ -56,7 +56,7 @@ def counts(replicas: Replicas, load: InFlightLoad) -> bool:
 async def test_workers_of_a_pod_share_and_name_each_other(tmp_path: Path) -> None:
     async with pods(tmp_path, ReplicasConfig(name="p")) as (first, second):
         await until_heard([first, second], ["p.0", "p.1"])
-        assert (first.mates, second.mates) == ({"p.1"}, {"p.0"})
+        assert [first.mates, second.mates] == [frozenset({"p.1"}), frozenset({"p.0"})]
         first.knowledge.bookings.publish("a", InFlightLoad(1, 10))
         await until(partial(counts, second, InFlightLoad(1, 10)), what="what the other has in flight")
         await first.stop()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import grpc.aio
 import msgspec
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from prometheus_client import CollectorRegistry
 
 from kvatlas.api.acceptor import listen
 from kvatlas.api.errors import ListenError
+from kvatlas.api.extproc.health import HealthService
+from kvatlas.api.extproc.server import health_listener
+from kvatlas.api.http2.metrics import TransportMetrics
 from kvatlas.app.workers.ports import SharedPorts
 from kvatlas.configs.address import HostPort
-from kvatlas.configs.listeners import ServerConfig
+from kvatlas.configs.listeners import ExtProcTransport, ServerConfig
 
 ANY = ServerConfig(ext_proc="127.0.0.1:0", health="", rest="127.0.0.1:0", metrics="")
 
@@ -33,6 +40,25 @@ def test_workers_listen_together_and_nobody_else() -> None:
         for each in workers:
             each.close()
     listen("server.rest", where.host, where.port).close()
+
+
+@pytest.mark.parametrize("transport", ["http2", "grpc"])
+async def test_connections_find_whichever_worker_still_listens(transport: ExtProcTransport) -> None:
+    ports = SharedPorts(ANY)
+    where = HostPort.parse(ports.applied(ANY).ext_proc)
+    workers = [
+        health_listener(HealthService(), transport, TransportMetrics(CollectorRegistry())) for _ in range(2)
+    ]
+    for each in workers:
+        assert await each.start(where.host, where.port, is_shared=True) == where.port
+    for each in workers:
+        async with grpc.aio.insecure_channel(
+            str(where), options=(("grpc.use_local_subchannel_pool", 1),)
+        ) as channel:
+            answer = await HealthStub(channel).Check(HealthCheckRequest(service="liveness"))  # type: ignore[no-untyped-call]
+            assert answer.status == HealthCheckResponse.SERVING
+        await each.stop(0)
+    ports.close()
 
 
 def test_address_that_was_changed_since_the_start_stays_as_it_is() -> None:
