@@ -95,6 +95,7 @@ class BlockStored:
             block; None if the engine's hashes cover blocks alone.
         space: meaning of `hashes`.
         tenant: tenant that the event names, None if it names none.
+        session: session of the request that stored the blocks, None if the event names none.
     """
 
     hashes: tuple[EngineHash, ...]
@@ -117,6 +118,7 @@ class BlockStored:
 
     space: HashSpace = HashSpace.OWN
     tenant: str | None = None
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         salt=_salt(get("cache_salt")),
         lookahead=_lookahead(get("lookahead_token_ids"), tokens, len(hashes), block_size)
         or _next_of_pairs(get("token_ids")),
+        session=_session(get("session_id")),
     )
 
 
@@ -282,6 +283,11 @@ def _salt(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value or None
     raise WireError("bad_salt", f"cache_salt is {type(value).__name__}, want a string")
+
+
+def _session(value: object) -> str | None:
+    """Return the session's name; one that is no short text is ignored, as it changes nothing about the blocks."""
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH else None
 
 
 def _text_token(text: str) -> int:

@@ -84,6 +84,7 @@ class Audited:
         reused: tier, or `BEYOND` -> tokens reused.
         held: tier -> tokens of the prompt that it was believed to hold without a gap.
         rank: data-parallel rank of which that was expected; None if the request may have run on another one.
+        prompt_tokens: tokens of the prompt, counted by the engine.
     """
 
     endpoint: str
@@ -93,6 +94,7 @@ class Audited:
     reused: Mapping[str, int]
     held: Mapping[str, int] = field(default_factory=dict[str, int])
     rank: int | None = 0
+    prompt_tokens: int = 0
 
     @property
     def error_tokens(self) -> int:
@@ -132,7 +134,7 @@ def judge(
         failed_in = None
     blocks = zip(prefix.tiers, prefix.held.tier_blocks, strict=True)
     held = {tier: n_blocks * prefix.block_size for tier, n_blocks in blocks}
-    return Audited(decision.best.name, verdict, failed_in, expected, reused, held, rank)
+    return Audited(decision.best.name, verdict, failed_in, expected, reused, held, rank, prompt_tokens)
 
 
 def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:

@@ -13,6 +13,8 @@ from .audit import Audited
 from .chunk_evidence import ChunkEvidence
 from .drafters import LABEL, DroppedBlock
 from .instance import Instance
+from .prompt_ends import LABEL as ENDS_LABEL
+from .prompt_ends import PromptEnds
 from .rank import SAME_RESTART_S, Rank
 from .silent_resets import SilentResets
 
@@ -42,6 +44,8 @@ class Endpoint:
     """Evidence that a rank emptied a slower tier without an event, by its number."""
     chunks: ChunkEvidence = field(default_factory=ChunkEvidence)
     """Chunk size of its slower tiers that its answers show."""
+    ends: PromptEnds = field(init=False)
+    """What it reuses of prompts that are held whole."""
     drafter: DroppedBlock = field(init=False)
     """Whether it computes the last matched block of a prompt again."""
     prefill_tokens_per_s: float | None = None
@@ -52,7 +56,7 @@ class Endpoint:
     """`HOST` of `address`, IPv6 in brackets."""
 
     def __post_init__(self) -> None:
-        self.drafter = DroppedBlock(self.labels)
+        self.drafter, self.ends = DroppedBlock(self.labels), PromptEnds(self.labels)
         serving = self.addresses.serving
         self.address = str(serving) if serving is not None else None
         self.host = serving.url_host if serving is not None else None
@@ -61,6 +65,9 @@ class Endpoint:
         """Replace the labels."""
         if labels.get(LABEL) != self.labels.get(LABEL):
             self.drafter = DroppedBlock(labels)
+            self.use_drafter()
+        if labels.get(ENDS_LABEL) != self.labels.get(ENDS_LABEL):
+            self.ends = PromptEnds(labels)
             self.use_drafter()
         self.labels = labels
 
@@ -83,6 +90,8 @@ class Endpoint:
             if layout.slow_chunk != self.chunks.in_use:
                 self.chunks = ChunkEvidence(layout.slow_chunk)
             self.chunks.learn(found, block_size=block_size)
+        if not (layout.windows or layout.dropped):
+            self.ends.learn(found, block_size=block_size, unit_tokens=block_size * layout.slow_chunk)
         tiers, unit = ledger.tiers_by_events(), block_size * layout.slow_chunk
         evidence = self.resets[rank.number]
         for name in evidence.learn(found, tuple(tiers), unit_tokens=unit, n_clears=ledger.n_clears):
@@ -90,9 +99,9 @@ class Endpoint:
             yield f"rank {rank.number} has emptied its tier {name} without an event, as its answers show"
 
     def use_drafter(self) -> None:
-        """Have all ranks drop as many blocks as `drafter` says."""
+        """Have all ranks reuse the end of prompts as `drafter` and `ends` say."""
         for rank in self.ranks:
-            rank.ledger.drop_last(self.drafter.n_blocks)
+            rank.ledger.set_reuse(self.drafter.n_blocks, whole_prompts=self.ends.said)
 
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""

@@ -39,6 +39,7 @@ class RankDraft:
     def adopt(self, *, now: float) -> None:
         """Replace the rank's state by this one; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         self._like.replace(self.ledger.dump(now=now), self._shared.dump(), now=now)
+        self._like.sessions.take(self.ledger.sessions)
 
     def _index_for(self, block_size: int) -> BlockIndex:
         return self._indexes.setdefault(block_size, self._core.make_index())

@@ -151,6 +151,10 @@ class RankLedger(RankState):
                 run.clear()
         if run:
             self._store(place, run)
+        if tier == FASTEST and event.hashes and (event.session or self.sessions):
+            first = self.hashes.get(event.hashes[0])
+            if first is not None:
+                self._note_session(first.key, event.session)
         for hashes in pieces(event.hashes):
             if self._blocks.holders is not None:
                 yield BLOCK_COST * self.hashes.sweep(self._blocks.holders, n_blocks=len(hashes))

@@ -115,6 +115,7 @@ class NativeLedger(RankLedger):
             position, n_evicted, n_unknown, n_blocks = self._core.apply(batch.native, position, _NATIVE_PIECE)
             self.counters.evicted += n_evicted
             self.counters.unknown_removals += n_unknown
+            self._note_sessions()
             if position == batch.n_sent:
                 return
             yield n_blocks // BLOCKS_PER_COST
@@ -135,7 +136,16 @@ class NativeLedger(RankLedger):
         n_evicted, n_unknown, fields = self._core.run(inbox, seq, _RUN, tiers)
         self.counters.evicted += n_evicted
         self.counters.unknown_removals += n_unknown
+        self._note_sessions()
         return Run(*fields)
+
+    def _note_session(self, key: BlockKey, session: str | None) -> None:
+        super()._note_session(key, session)
+        self._core.expect_sessions()
+
+    def _note_sessions(self) -> None:
+        for key, session in self._core.take_sessions() or ():
+            self.sessions.note(key, session)
 
     def reset(self) -> None:
         """See `RankLedger.reset`."""

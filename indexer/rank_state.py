@@ -23,6 +23,7 @@ from .pending import Pending
 from .pooled import FindHash, PooledHashes
 from .rank_blocks import RankBlocks
 from .saved import SavedLedger
+from .sessions import Sessions
 from .sources import SavedSources, SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
 
@@ -46,6 +47,7 @@ class RankState:
     Attributes:
         lookahead: tokens after a block that belong to its key, from the events.
         tenant: tenant of the publisher; events of other tenants are ignored. None takes all.
+        sessions: sessions whose requests stored its blocks.
         n_clears: resets of the fastest tier that events have told.
         may_share: whether its events can make a tier shared; those of other models and tenants cannot.
     """
@@ -83,6 +85,7 @@ class RankState:
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
         self._pooled = PooledHashes(find or (lambda _: None))
+        self.sessions = Sessions()
         self._has_standard_keys = seed == 0
         self._tells_extra_keys: bool = False
         self._one_tree: bool = False
@@ -90,7 +93,7 @@ class RankState:
         """Whether requests of this engine have asked for reports of what is held."""
         self._batch_begun: LazyBatch | tuple[Event, ...] | None = None
         """The batch whose first event is being applied, None at its other events."""
-        self._dropped = 0
+        self._dropped, self._whole_prompts = 0, cast("bool | None", None)
         self.lookahead = 0
         self._assumable: int | None = None
 
@@ -107,6 +110,7 @@ class RankState:
         self._foreign.clear()
         self._pending.clear()
         self._pooled.clear()
+        self.sessions.clear()
         self._tells_extra_keys = self._one_tree = self._reports = False
         self.lookahead = 0
 
@@ -205,7 +209,8 @@ class RankState:
             chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
             layout = self._blocks.holders.layout(self._groups, chunks)
             dropped = 0 if self.lookahead else self._dropped  # hashes with a lookahead are for drafters
-            self._layout = replace(layout, dropped=dropped, one_tree=self._one_tree)
+            is_tree = self._one_tree if self._whole_prompts is None else not self._whole_prompts
+            self._layout = replace(layout, dropped=dropped, one_tree=is_tree)
         return self._layout
 
     def tiers_by_events(self) -> dict[str, TierId]:
@@ -219,10 +224,15 @@ class RankState:
             if tier != FASTEST and not spec.shared and self.sources.of(tier) is TierSource.EVENTS
         }
 
-    def drop_last(self, n_blocks: int) -> None:
-        """Set the blocks at the end of a match that the engine computes again, as drafters need it."""
-        if n_blocks != self._dropped:
-            self._dropped = n_blocks
+    def set_reuse(self, dropped: int, *, whole_prompts: bool | None = None) -> None:
+        """Set the blocks at the end of a match that the engine computes again, as drafters need it.
+
+        Args:
+            dropped: their number.
+            whole_prompts: whether slower tiers may supply a prompt's last block; None: as its events show.
+        """
+        if (dropped, whole_prompts) != (self._dropped, self._whole_prompts):
+            self._dropped, self._whole_prompts = dropped, whole_prompts
             self._changed()
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
@@ -380,6 +390,9 @@ class RankState:
 
     def _new_table(self, seed: int) -> HashTable:  # noqa: ARG002 - the native table needs it
         return DictTable()
+
+    def _note_session(self, key: BlockKey, session: str | None) -> None:
+        self.sessions.note(key, session)
 
     def _store(self, place: Place, keys: Sequence[BlockKey]) -> None:
         self._note(self.sources.usable_event(place.tier))

@@ -8,13 +8,13 @@ from ...configs.schema import EventsConfig
 from ...events.envelope import STORE_MEDIA_PREFIX
 from ...events.stream import Trust
 from ...events.subscription import Subscription
-from ...fleet.drafters import LABEL
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.rank import Rank
 from ...fleet.tier_sources import DARK_ADVICE
 from .check import Check, Finding, State
 from .deployment import Deployment
+from .reuse import rules_shown_wrong
 
 FIRST_EVENT_TIMEOUT_S = 10.0
 """Longest wait for the first sign of an endpoint."""
@@ -198,19 +198,7 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
         if costly:
             shown = ", ".join(f"{reason} {count}" for reason, count in costly.items())
             yield Finding(State.WARN, f"{name}: blocks that no key could be found for: {shown}", DARK_ADVICE)
-        if endpoint.drafter.is_learned:
-            yield Finding(
-                State.WARN,
-                f"{name}: {endpoint.drafter.meaning}, its answers show, and neither events nor metrics do",
-                f"label {LABEL} of the endpoint: {str(bool(endpoint.drafter.n_blocks)).lower()!r}",
-            )
-        if endpoint.chunks.shown is not None:
-            yield Finding(
-                State.WARN,
-                f"{name}: what its answers reuse of slower tiers ends with chunks of {endpoint.chunks.shown} blocks, and "
-                f"{endpoint.chunks.in_use} are assumed",
-                f"tiers[].offloadChunkBlocks of its slower tiers: {endpoint.chunks.shown}",
-            )
+        yield from rules_shown_wrong(endpoint, name)
         if not reasons and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
     if deployment.fleet is not None:

@@ -78,6 +78,7 @@ class QueryRequest(Standard):
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="ignored: each instance is matched at its own"
     )
+    sessions: bool = Field(False, description="kvatlas: also tell whose sessions stored the blocks")
 
 
 class QueryByHashRequest(Standard):
@@ -101,6 +102,16 @@ class QueryByHashRequest(Standard):
     instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
 
 
+class SessionTokens(Standard):
+    """Consecutive tokens of a prompt whose blocks a request of one session stored."""
+
+    dp_rank: int = Field(description="data-parallel rank")
+    session_id: str | None = Field(
+        description="as the engine's events name it; null: a request without session"
+    )
+    tokens: int = Field(description="their number; each rank's tokens follow each other from the first on")
+
+
 class InstanceMatch(Standard):
     """Tokens of a prompt that one instance holds."""
 
@@ -109,6 +120,10 @@ class InstanceMatch(Standard):
     CPU: int = Field(description="gap-free tokens in CPU memory")
     DISK: int = Field(description="gap-free tokens in storage")
     DP: dict[str, int] = Field(description="usable tokens of each data-parallel rank")
+    sessions: list[SessionTokens] | None = Field(
+        None,
+        description="if `sessions` was asked for: who stored what is in GPU memory, as far as events name sessions",
+    )
 
 
 class RegisterRequest(Standard):

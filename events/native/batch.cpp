@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, kNoField> kNames = {
 constexpr std::array<msgpack::ShortText, kNoField> kSentNames = {kNames[0], kNames[1], kNames[2], kNames[3], kNames[4], kNames[5],
                                                                 kNames[6], kNames[7], kNames[8], kNames[9], kNames[10], kNames[11]};
 constexpr msgpack::ShortText kSentType("type"), kSentStored("BlockStored"), kSentRemoved("BlockRemoved");
-constexpr std::array<std::string_view, 3> kUnused = {"locality", "ownership", "session_id"};
+constexpr std::array<std::string_view, 2> kUnused = {"locality", "ownership"};
 constexpr std::array<Field, 12> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
                                                 kGroup, kCacheKind, kWindow, kLookahead};
 constexpr size_t kSideBySide = 11;  // of them in arrays, where `kUnused` comes next
@@ -131,7 +131,6 @@ private:
 
     // Skips a field that usually changes nothing; returns false if it says that the blocks are not in the server's own memory.
     bool unused(std::string_view name) {
-        if (name == "session_id") return skip_plain();
         const Item item = in_.next();
         return item.kind == Kind::kNil || (name == "locality" && item.kind == Kind::kText && item.data == "LOCAL");
     }
@@ -158,6 +157,10 @@ private:
             if (name.kind != Kind::kText) return false;
             if (name.data == "cache_salt" && event_.kind == EventKind::kStored) {
                 if (event_.salt.data() != nullptr || !this->name(event_.salt)) return false;
+                continue;
+            }
+            if (name.data == "session_id") {
+                if (event_.session.data() != nullptr || !this->name(event_.session)) return false;
                 continue;
             }
             if (std::ranges::find(kUnused, name.data) != kUnused.end()) {

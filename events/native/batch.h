@@ -21,7 +21,7 @@ struct Event {
     uint64_t parent = 0;
     size_t hashes_at = 0, n_hashes = 0, tokens_at = 0, n_tokens = 0;
     uint32_t n_lookahead = 0;  // tokens after each block that are part of its hash; those after the last one follow `tokens`
-    std::string_view medium, lora, salt, cache_kind, bytes;
+    std::string_view medium, lora, salt, cache_kind, session, bytes;
 };
 
 class Batch {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "xxh3.h"
 
@@ -88,7 +89,19 @@ void Ledger::clear() {
     hashes_.clear();
     expected_.clear();
     routes_.clear();
+    sessions_.clear();
+    has_sessions_ = false;
     index_ = nullptr;
+}
+
+void Ledger::expect_sessions() {
+    const std::lock_guard lock(lock_);
+    has_sessions_ = true;
+}
+
+std::vector<SessionStart> Ledger::take_sessions() {
+    const std::lock_guard lock(lock_);
+    return std::exchange(sessions_, {});
 }
 
 void Ledger::expect(uint64_t hash) {
@@ -227,6 +240,8 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
     const KeySpan keys = span_of(keys_);
     done.n_evicted += route->is_shared ? index.keep(route->holder, keys) : index.store(route->holder, keys);
     for (const HolderId copy : route->copies) done.n_evicted += index.keep(copy, keys);
+    has_sessions_ |= event.session.data() != nullptr;
+    if (has_sessions_ && route->is_fastest && sessions_.size() < kMaxSessions) sessions_.emplace_back(keys_.front(), event.session);
     sweep(index, hashes.size());
     return true;
 }

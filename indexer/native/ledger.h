@@ -40,6 +40,9 @@ struct Applied {
     bool names_adapter = false;
 };
 
+// The session of a request that stored blocks, empty if it has none, and the key of the first of them.
+using SessionStart = std::pair<uint64_t, std::string>;
+
 // The result of `run`, over all its messages. `n_applied` and `n_unknown_amid`: events of the message that it stopped amid, and the
 // unknown removals among them.
 struct Run {
@@ -88,11 +91,17 @@ public:
     // names adapters is the last one.
     Run run(Inbox& inbox, uint64_t seq, size_t n_blocks, std::span<const std::vector<HolderId>> tiers);
 
+    // Returns which sessions stored blocks of the fastest tier since the last call; nothing until an event names a session, or
+    // after `expect_sessions`.
+    std::vector<SessionStart> take_sessions();
+    void expect_sessions();
+
 private:
     static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK
     static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
     static constexpr size_t kLeastReported = 3;  // ledger.py, LEAST_REPORTED
     static constexpr size_t kMaxRoutes = 64;     // native_ledger.py, _MAX_ROUTES
+    static constexpr size_t kMaxSessions = 16384;  // sessions.py, MAX_STARTS
     static constexpr size_t kMaxNames = 256;     // lazy_batch.py, MAX_NAMES
     static constexpr size_t kMessagePiece = 8192;  // blocks that are applied of one message in a run
 
@@ -119,6 +128,8 @@ private:
     std::vector<Route> routes_;
     size_t last_route_ = 0;  // most events take the same route as the one before
     std::vector<uint64_t> keys_;  // of the current event
+    std::vector<SessionStart> sessions_;
+    bool has_sessions_ = false;  // whether any event has named one
 };
 
 }  // namespace kvatlas

@@ -270,6 +270,20 @@ PyObject* run(PyObject* self, Call call) {
     }, nullptr);
 }
 
+PyObject* take_sessions(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        const auto starts = ledger_of(self).take_sessions();
+        if (starts.empty()) Py_RETURN_NONE;
+        Reference list(PyList_New(0));
+        for (const auto& [key, session] : starts) {
+            const Reference item(Py_BuildValue("(Ks#)", static_cast<unsigned long long>(key), session.data(),
+                                               static_cast<Py_ssize_t>(session.size())));
+            if (PyList_Append(list.get(), item.get()) < 0) throw Raised();
+        }
+        return list.release();
+    }, nullptr);
+}
+
 PyMethodDef ledger_methods[] = {
     method<get_hash>("get"),
     method<put_hash>("put"),
@@ -287,6 +301,8 @@ PyMethodDef ledger_methods[] = {
     {"forget_routes", forget<&Ledger::forget_routes>, METH_NOARGS, nullptr},
     method<apply>("apply"),
     method<run>("run"),
+    {"take_sessions", take_sessions, METH_NOARGS, nullptr},
+    {"expect_sessions", forget<&Ledger::expect_sessions>, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot ledger_slots[] = {

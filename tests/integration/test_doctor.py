@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from kvatlas.api.doctor.checks import CHECKS
 from kvatlas.fleet.audit import Audited, Verdict
 from kvatlas.fleet.endpoint import Endpoint
@@ -235,16 +237,33 @@ async def test_publisher_is_reported_when_its_replays_contradict_it() -> None:
     ]
 
 
-async def test_key_is_named_when_answers_show_another_rule_than_metrics() -> None:
+@pytest.mark.parametrize(
+    ("answer", "key"),
+    [
+        pytest.param(({"gpu": 4}, {"gpu": 3}, {"gpu": 4}, 5), "label kvatlas.io/drops-last-block of the endpoint: 'true'", id="drop"),
+        pytest.param(
+            ({"gpu": 1, "cpu": 3}, {"gpu": 1, "cpu": 2}, {"gpu": 1, "cpu": 4}, 4),
+            "label kvatlas.io/reuses-whole-prompts of the endpoint: 'false'", id="cap",
+        ),
+        pytest.param(
+            ({"gpu": 1, "cpu": 2}, {"gpu": 1, "cpu": 2, "beyond": 1}, {"gpu": 1, "cpu": 4}, 4),
+            "label kvatlas.io/reuses-whole-prompts of the endpoint: 'true'", id="no_cap",
+        ),
+    ],
+)  # fmt: skip
+async def test_key_is_named_for_each_rule_that_answers_contradict(
+    answer: tuple[dict[str, int], dict[str, int], dict[str, int], int], key: str
+) -> None:
     async with player() as engine, local_process(make_endpoint("a", events=engine.events)) as process:
         await until_held(process, engine)
         size = endpoint_of(process).ranks[0].ledger.block_size
         assert size is not None
-        answer = Audited("a", Verdict.UNKNOWN, None, {"gpu": 4 * size}, {"gpu": 3 * size})
+        expected, reused, held = ({tier: n * size for tier, n in part.items()} for part in answer[:3])
+        found = Audited("a", Verdict.UNKNOWN, None, expected, reused, held, prompt_tokens=answer[3] * size)
         for _ in range(4):
-            process.app.fleet.audited(answer, now=0.0)
-        found = await process.until_state("events-understood", "warn")
-    assert "label kvatlas.io/drops-last-block of the endpoint: 'true'" in str(found)
+            process.app.fleet.audited(found, now=0.0)
+        shown = await process.until_state("events-understood", "warn")
+    assert key in str(shown)
 
 
 async def test_load_is_reported_when_it_is_unknown_or_seldom_read() -> None:

@@ -50,7 +50,7 @@ class Replay:
         self._publishers = sorted({frame.endpoint for frame in frames})
         self._core, self.atlas = core, atlas_of(core, len(self._publishers))
         for ledger in self.atlas.ledgers("e"):
-            ledger.drop_last(dropped)
+            ledger.set_reuse(dropped)
         self.wrong: list[tuple[int, int, int]] = []
         requests = list(read_lines(case / "truth.jsonl", Recorded))
         self.n_requests, played = len(requests), 0

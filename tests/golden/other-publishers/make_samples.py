@@ -7,6 +7,7 @@ The fields, their order and their defaults are those of the publishers' own enco
   tensorrt-llm-windows: the same with the names that its pull interface has for groups and their windows,
 - mooncake: the RFC #1527 publisher of `mooncake_master`, with and without the names of vLLM's form beside its own,
 - kvbm: the consolidator of Dynamo's block manager (maps tagged `type`, absent options left out),
+- vllm-umbp, vllm-simple-cpu, vllm-simple-disk: connectors of vLLM 0.33, one block per event; blocks that are not full have no tokens,
 - lmcache: the publisher of the MP coordinator (positional arrays, hashes as bytes).
 """
 
@@ -46,7 +47,33 @@ def kvbm(medium: str | None, **fields: object) -> dict[str, object]:
     return {"type": "BlockStored", **fields} | ({"medium": medium} if medium else {})
 
 
+def connector(kind: str, block: int, medium: str, **more: object) -> dict[str, object]:
+    event: dict[str, object] = {"type": kind, "block_hashes": [100 + block]}
+    if kind == "BlockStored":
+        event |= {
+            "parent_block_hash": 99 + block if block else None, "token_ids": list(range(16 * block, 16 * block + 16)),
+            "block_size": 16, "lora_id": None, "medium": medium, "lora_name": None,
+        }  # fmt: skip
+    return event | {"medium": medium, "group_idx": 0, "locality": "LOCAL"} | more
+
+
+SIMPLE = {"extra_keys": [None], "kv_cache_spec_kind": "full_attention"}
+PARTIAL = {"parent_block_hash": None, "token_ids": []}
 SAMPLES: dict[str, tuple[object, ...]] = {
+    "vllm-umbp": (
+        1795360000.5,
+        [*(connector("BlockStored", block, "CPU") for block in range(3)), connector("BlockStored", 3, "CPU", **PARTIAL),
+         connector("BlockRemoved", 2, "CPU")],
+        0,
+    ),
+    "vllm-simple-cpu": (
+        1795360000.5,
+        [*(connector("BlockStored", block, "CPU", **SIMPLE) for block in range(3)), connector("BlockRemoved", 2, "CPU")],
+        0,
+    ),
+    "vllm-simple-disk": (
+        1795360000.5, [connector("BlockStored", block, "STORAGE", **SIMPLE) for block in range(3)], 0
+    ),
     "tensorrt-llm": (1795360000.5, [trt_stored(), trt("BlockRemoved", block_hashes=[12], medium="GPU")], 0),
     "tensorrt-llm-images": (
         1795360000.5,

@@ -54,7 +54,23 @@ def removed(*hashes: int, **more: object) -> BlockRemoved:
 NO_TOKENS = array("I")
 STANDARD = {"space": HashSpace.STANDARD, "tenant": "default"}
 FLEET = {"space": HashSpace.FLEET, "tenant": "default"}
+
+
+def copied(block: int, **more: object) -> BlockStored:
+    """Return the event of a connector of vLLM 0.33 about one block of 16 tokens."""
+    parent, tokens = EngineHash(99 + block) if block else None, array("I", range(16 * block, 16 * block + 16))
+    return stored(100 + block, **{"parent": parent, "tokens": tokens, "block_size": 16, "medium": CPU} | more)
+
+
+SIMPLE = {"extra_keys": (None,), "kind": "full_attention"}
 EVENTS: dict[str, list[Event]] = {
+    "vllm-umbp": [
+        *(copied(block) for block in range(3)),
+        copied(3, parent=None, tokens=NO_TOKENS),
+        removed(102, medium=CPU),
+    ],
+    "vllm-simple-cpu": [*(copied(block, **SIMPLE) for block in range(3)), removed(102, medium=CPU)],
+    "vllm-simple-disk": [copied(block, medium=MediumName("STORAGE"), **SIMPLE) for block in range(3)],
     "tensorrt-llm": [stored(11, 12), removed(12)],
     "tensorrt-llm-reset": [AllBlocksCleared()],
     "tensorrt-llm-windows": [

@@ -54,7 +54,7 @@ def store(n_blocks: int, *, first: int = 0, chunk: int = 1, **more: object) -> B
 def test_engines_with_and_without_lookahead_match_the_same_prompt(core: IndexCore) -> None:
     with_drafter = store(N_BLOCKS, lookahead=PROMPT[-1:])
     atlas = pool(core, plain=[store(N_BLOCKS)], drafter=[with_drafter], dropping=[store(N_BLOCKS)])
-    atlas.ledger("dropping", 0).drop_last(1)
+    atlas.ledger("dropping", 0).set_reuse(1)
 
     assert usable(atlas) == {"plain": 8, "drafter": 8, "dropping": 7}
     cut = PROMPT[: 4 * SIZE + 1]
