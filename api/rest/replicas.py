@@ -31,6 +31,8 @@ def replica_routes(view: ReplicasView | None, live: LiveConfig) -> APIRouter:
                 id=None,
                 generation=live.generation,
                 configuration=digest(live.in_force),
+                heard_picks=0,
+                concurrent_picks=0,
                 replicas=[],
             )
         return ReplicasOut(
@@ -39,6 +41,8 @@ def replica_routes(view: ReplicasView | None, live: LiveConfig) -> APIRouter:
             id=view.identity.id,
             generation=view.word.generation,
             configuration=view.word.digest,
+            heard_picks=view.picks.n_heard,
+            concurrent_picks=view.picks.n_concurrent,
             replicas=replicas_of(view),
         )
 

@@ -34,7 +34,7 @@ class Replicas:
 
     def __init__(self, config: KVAtlasConfig) -> None:
         self._config, self.identity = config, _identity(config)
-        self.knowledge = Knowledge(time.monotonic)
+        self.knowledge = Knowledge(time.monotonic, me=self.identity.id)
         self.letters: MutableMapping[str, Letters] = {}
         self._loop: ReplicaLoop | None = None
 
@@ -72,7 +72,7 @@ class Replicas:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of replicas; without samples before `start`."""
-        return replica_families(self._loop, self.knowledge.bookings)
+        return replica_families(self._loop, self.knowledge)
 
 
 def _identity(config: KVAtlasConfig) -> Identity:
