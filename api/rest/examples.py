@@ -294,6 +294,8 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "id": "kvatlas-0/18ead310eab3b558",
             "generation": 3,
             "configuration": "9f2c4d1e",
+            "heardPicks": 4200,
+            "concurrentPicks": 12,
             "replicas": [
                 {
                     "name": "kvatlas-1",

@@ -40,4 +40,8 @@ class ReplicasOut(Own):
     )
     generation: int = Field(description="of the configuration in force here")
     configuration: str = Field(description="digest, as below")
+    heard_picks: int = Field(description="picks of the others that this replica was told")
+    concurrent_picks: int = Field(
+        description="those of an endpoint that this replica had picked too, both unknown to each other"
+    )
     replicas: list[ReplicaOut] = Field(description="the others, by name")

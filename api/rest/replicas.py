@@ -32,6 +32,8 @@ def replica_routes(view: ReplicasView | None, live: LiveConfig) -> APIRouter:
                 problem=None,
                 generation=live.generation,
                 configuration=digest(live.in_force),
+                heard_picks=0,
+                concurrent_picks=0,
                 replicas=[],
             )
         return ReplicasOut(
@@ -41,6 +43,8 @@ def replica_routes(view: ReplicasView | None, live: LiveConfig) -> APIRouter:
             problem=view.problem or None,
             generation=view.word.generation,
             configuration=view.word.digest,
+            heard_picks=view.picks.n_heard,
+            concurrent_picks=view.picks.n_concurrent,
             replicas=replicas_of(view),
         )
 

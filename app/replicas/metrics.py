@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.families import counter, gauge
-from ...fleet.replicas.bookings import Bookings
+from ...fleet.replicas.knowledge import Knowledge
 from ...fleet.replicas.sibling import SiblingState
 from .loop import ReplicaLoop
 
 
-def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[Metric]:
+def replica_families(loop: ReplicaLoop | None, knowledge: Knowledge) -> Iterator[Metric]:
     """Yield what a replica knows of its siblings, and what it costs; without samples if there is none."""
     siblings = gauge("replica_siblings", "Other replicas, by state.", "state")
     oldest = gauge("replica_oldest_message_seconds", "Time since the last message of the sibling that is silent for longest among the live ones.")  # fmt: skip
@@ -24,6 +24,8 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
     dropped = counter("replica_dropped", "Messages that were not sent.", "reason")
     resyncs = counter("replica_resyncs", "Times that all that a sibling owns was asked for.")
     silenced = counter("replica_silenced", "Siblings that fell silent.")
+    heard = counter("replica_heard_picks", "Picks of siblings that this replica was told.")
+    concurrent = counter("replica_concurrent_picks", "Those of an endpoint that this replica had picked too, both unknown to each other.")  # fmt: skip
     connections = counter("replica_connections", "Connections to siblings, or to their server.")
     failures = counter("replica_connection_failures", "Connections to the server between the replicas that failed or broke.", "reason")  # fmt: skip
     if loop is not None:
@@ -34,7 +36,7 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
             siblings.add_metric([state], states[state])
         live = (SiblingState.LIVE, SiblingState.BEHIND)
         oldest.add_metric([], max((each.age_s for each in found if each.state in live), default=0.0))
-        owners = bookings.channel.owners().values()
+        owners = knowledge.bookings.channel.owners().values()
         in_flight.add_metric(
             [], sum(numbers[0] for entries in owners for numbers in entries.values() if numbers)
         )
@@ -51,6 +53,8 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
             dropped.add_metric([reason], count)
         resyncs.add_metric([], counters.asked)
         silenced.add_metric([], counters.silenced)
+        heard.add_metric([], knowledge.picks.n_heard)
+        concurrent.add_metric([], knowledge.picks.n_concurrent)
         connections.add_metric([], traffic.connections)
         for reason, count in traffic.failures.items():
             failures.add_metric([reason], count)
@@ -64,6 +68,8 @@ def replica_families(loop: ReplicaLoop | None, bookings: Bookings) -> Iterator[M
         dropped,
         resyncs,
         silenced,
+        heard,
+        concurrent,
         connections,
         failures,
     )

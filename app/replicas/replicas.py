@@ -43,7 +43,7 @@ class Replicas:
         self.number = crc32(pod.encode()) + (place.worker if place is not None else 0)
         self.identity = _identity(config, pod if place is None else place.name(pod))
         self.mates = place.mates(pod) if place is not None else frozenset[str]()
-        self.knowledge = Knowledge(time.monotonic)
+        self.knowledge = Knowledge(time.monotonic, me=self.identity.id)
         self.letters: MutableMapping[str, Letters] = {}
         self._loop: ReplicaLoop | None = None
 
@@ -86,7 +86,7 @@ class Replicas:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of replicas; without samples before `start`."""
-        return replica_families(self._loop, self.knowledge.bookings)
+        return replica_families(self._loop, self.knowledge)
 
 
 def _identity(config: KVAtlasConfig, name: str) -> Identity:

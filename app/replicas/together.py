@@ -11,6 +11,7 @@ from ...api.rest.answers import Answers, OwnAnswers
 from ...events.tasks import keep
 from ...fleet.registered import Registry
 from ...fleet.replicas.identity import Identity
+from ...fleet.replicas.picks import Picks
 from ...fleet.replicas.sibling import Sibling
 from ...fleet.replicas.word import Word
 from ...fleet.snapshots import Snapshots
@@ -81,6 +82,11 @@ class Together:
     def words(self) -> Mapping[str, Word]:
         """See `ReplicasView.words`."""
         return self._shared.agreement.words
+
+    @property
+    def picks(self) -> Picks:
+        """See `ReplicasView.picks`."""
+        return self._network.knowledge.picks
 
     def siblings(self) -> Sequence[Sibling]:
         """See `ReplicasView.siblings`."""

@@ -53,7 +53,8 @@ class Process:
     def __init__(
         self, number: int, config: KVAtlasConfig, *, approximate: bool, clock: Callable[[], float]
     ) -> None:
-        knowledge = Knowledge(clock)
+        identity = Identity(f"kvatlas-{number}", 1, "pool", "seed")
+        knowledge = Knowledge(clock, me=identity.id)
         self._names = [f"llm/vllm-qwen3-32b-7c9d8f6b5-{number:05d}" for number in range(N_ENDPOINTS)]
         self._atlas = Atlas(
             tiers=TierTable([TierSpec(name="gpu", media=("GPU",))]), seed=0, core=index_core()
@@ -72,7 +73,7 @@ class Process:
             self._atlas.set_capacity(name, FASTEST, CAPACITY)
         knowledge.follow(self._atlas, self._predictions)
         knowledge.use(self._profile.shared)
-        self.replica = Replica(Identity(f"kvatlas-{number}", 1, "pool", "seed"), knowledge.channels)
+        self.replica = Replica(identity, knowledge.channels)
 
     def route(self, now: float, rng: Random) -> tuple[Callable[[], None], Callable[[], None]]:
         """Route a new prompt; return what to call when its response begins and ends."""

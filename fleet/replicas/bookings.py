@@ -23,11 +23,15 @@ class Bookings:
     Each owner publishes its sums, not its bookings: a message that is lost or repeated cannot shift them, and what an owner
     that is gone had in flight goes with it.
 
+    Args:
+        on_pick: called with the endpoint of each request that this replica books.
+
     Attributes:
         channel: carries them; endpoint -> the fields of `InFlightLoad`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_pick: Callable[[str], None] | None = None) -> None:
+        self._on_pick = on_pick
         self.channel = Entries(tuple[_Number, ...], self._changed, max_entries=MAX_ENDPOINTS)
         self._sums: dict[str, InFlightLoad] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -38,6 +42,10 @@ class Bookings:
 
     def publish(self, endpoint: str, load: InFlightLoad) -> None:
         """See `Siblings.publish`."""
+        if self._on_pick is not None:
+            before = self.channel.own().get(endpoint)
+            if load.requests > (before[0] if before else 0):
+                self._on_pick(endpoint)
         self.channel.put(endpoint, None if load == IDLE else msgspec.structs.astuple(load))
 
     def listen(self, on_change: Callable[[str], None]) -> None:

@@ -9,6 +9,7 @@ from ...scorers.core.shared import Shared, SharedSums
 from ..predictions import Predictions
 from .bookings import Bookings
 from .channel import Channel
+from .picks import Picks
 from .routes import Routes
 from .sums import Sums
 from .uses import Uses
@@ -19,18 +20,22 @@ class Knowledge:
 
     Args:
         clock: returns monotonic seconds, of the clock that decisions use.
+        me: id of this replica; empty counts no concurrent picks.
 
     Attributes:
         bookings: requests in flight.
+        picks: picks that siblings did not know.
         channels: name -> channel; complete once `follow` was called.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.bookings = Bookings()
+    def __init__(self, clock: Callable[[], float], *, me: str = "") -> None:
+        self.picks = Picks(me)
+        self.bookings = Bookings(self.picks.made)
         self._clock, self._sums, self._uses = clock, Sums(clock), Uses(clock)
         self._fleet: dict[str, SharedSums] = {}
         self.channels: dict[str, Channel] = {
             "bookings": self.bookings.channel,
+            "picks": self.picks,
             "sums": self._sums,
             "uses": self._uses,
         }

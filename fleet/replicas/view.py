@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from .identity import Identity
+from .picks import Picks
 from .sibling import Sibling
 from .word import Word
 
@@ -36,6 +37,11 @@ class ReplicasView(Protocol):
     @property
     def words(self) -> Mapping[str, Word]:
         """What its siblings say about theirs, by id."""
+        ...
+
+    @property
+    def picks(self) -> Picks:
+        """Picks that the siblings did not know."""
         ...
 
     def siblings(self) -> Sequence[Sibling]:

@@ -36,7 +36,7 @@ class Host(Generic[S]):
 
 @dataclass
 class Network(Generic[S]):
-    """Replicas that tick every `step`. `make` builds the state and the channels of a new one."""
+    """Replicas that tick every `step`. `make` builds the state and the channels of a new one, from its id."""
 
     make: Callable[[str], tuple[S, Mapping[str, Channel]]]
     now_ns: int = 0
@@ -50,8 +50,9 @@ class Network(Generic[S]):
     def start(self, name: str) -> Host[S]:
         """Start a replica, again if it was there."""
         boot = next(self._boots)
-        state, channels = self.make(name)
-        host = Host(Replica(make_identity(name, boot), channels), state, clock_ns=boot * 977_000_000_000)
+        identity = make_identity(name, boot)
+        state, channels = self.make(identity.id)
+        host = Host(Replica(identity, channels), state, clock_ns=boot * 977_000_000_000)
         self.hosts[name] = host
         return host
 

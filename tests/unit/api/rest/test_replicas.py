@@ -18,6 +18,7 @@ from kvatlas.api.doctor.replicas import CHECKS
 from kvatlas.api.rest.replicas import replica_routes
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.fleet.replicas.identity import Identity
+from kvatlas.fleet.replicas.picks import Picks
 from kvatlas.fleet.replicas.sibling import Sibling, SiblingState
 from kvatlas.fleet.replicas.view import ReplicasView
 from kvatlas.fleet.replicas.word import Stamp, Vote, Word
@@ -36,6 +37,7 @@ class Shown:
     transport: str = "mesh"
     problem: str = ""
     identity: Identity = field(default_factory=lambda: Identity("me", 1, "pool", "seed=0"))
+    picks: Picks = field(default_factory=lambda: Picks("me/1"))
 
     def siblings(self) -> Sequence[Sibling]:
         return self.found

@@ -129,18 +129,22 @@ class Interleavings(Fates[Sums]):
 
 
 class Picker:
-    """What a picker has of its endpoints, and the requests that it has sent there."""
+    """What a picker has of its endpoints, and the requests that it has sent there.
 
-    def __init__(self) -> None:
+    Args:
+        me: id of its replica.
+    """
+
+    def __init__(self, me: str) -> None:
         atlas = Atlas(tiers=TierTable([TierSpec(name="gpu", media=("GPU",))]), seed=0, core=index_core())
         self.predictions = Predictions(atlas, ttl_s=500.0)
         for name in KEYS:
             atlas.add(name)
             for ledger in atlas.ledgers(name):
                 ledger.use_block_size(1)
-        knowledge = Knowledge(lambda: 0.0)
+        knowledge = Knowledge(lambda: 0.0, me=me)
         knowledge.follow(atlas, self.predictions)
-        self.channels = knowledge.channels
+        self.channels, self.picks = knowledge.channels, knowledge.picks
         self.in_flight = InFlight(knowledge.bookings)
         self._atlas = atlas
         self.open: list[tuple[Booking, Prediction]] = []
@@ -164,8 +168,8 @@ class Picker:
         self.predictions.withdraw(prediction)
 
 
-def make_picker(_: str) -> tuple[Picker, dict[str, Channel]]:
-    picker = Picker()
+def make_picker(me: str) -> tuple[Picker, dict[str, Channel]]:
+    picker = Picker(me)
     return picker, picker.channels
 
 
@@ -198,7 +202,25 @@ class Requests(Fates[Picker]):
                 assert (load.requests, load.tokens) == total
         n_open = sum(len(each.open) for each in pickers)
         assert [each.predictions.n_open for each in pickers] == [n_open] * len(pickers)
+        self.cross(pickers)
         super().teardown()
+
+    def cross(self, pickers: list[Picker]) -> None:
+        """Whatever was lost before, picks that cross count once for each pair and side, and no others."""
+        for _ in range(2):  # now each knows again what the others know
+            self.one_after_the_other(pickers)
+        before = [each.picks.n_concurrent for each in pickers]
+        self.one_after_the_other(pickers)
+        assert [each.picks.n_concurrent for each in pickers] == before
+        for picker in pickers:
+            picker.route("x", 1)
+        self.network.run(50)
+        assert [each.picks.n_concurrent for each in pickers] == [n + len(pickers) - 1 for n in before]
+
+    def one_after_the_other(self, pickers: list[Picker]) -> None:
+        for picker in pickers:
+            picker.route("x", 1)
+            self.network.run(50)
 
 
 TestInterleavings = Interleavings.TestCase
