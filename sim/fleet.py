@@ -15,7 +15,7 @@ from ..configs.listeners import ServerConfig as ListenersConfig
 from ..configs.schema import EndpointsConfig, ModelConfig, StaticEndpoint, TierConfig
 from ..scorers.filters.roles import ROLE_LABEL
 from .model_text import ModelText
-from .roles import LABELS
+from .roles import LABELS, ZONE_LABEL
 from .server import ServerConfig, SimServer
 
 
@@ -104,6 +104,11 @@ class Fleet:
         )
 
 
+def _labels(config: ServerConfig) -> dict[str, str]:
+    role = {ROLE_LABEL: LABELS[config.role]} if config.role else {}
+    return role | ({ZONE_LABEL: config.zone} if config.zone else {})
+
+
 def _endpoint(server: SimServer) -> StaticEndpoint:
     return StaticEndpoint(
         name=server.config.name,
@@ -111,5 +116,5 @@ def _endpoint(server: SimServer) -> StaticEndpoint:
         events=server.events_address,
         replay=server.replay_address,
         metrics=f"http://{server.address}/metrics",
-        labels={ROLE_LABEL: LABELS[server.config.role]} if server.config.role else {},
+        labels=_labels(server.config),
     )

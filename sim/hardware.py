@@ -144,18 +144,18 @@ def service_times(
     )
 
 
-def network(gbit_per_s: float | None = None, *, zone_gbit_per_s: float = inf) -> NetworkSpec:
+def network(gbit_per_s: float | None = None, *, zone_gbit_per_s: float | None = None) -> NetworkSpec:
     """Return the network of engines.
 
     Args:
         gbit_per_s: bandwidth per engine and direction; None for that of the hardware.
-        zone_gbit_per_s: bandwidth from one zone to another.
+        zone_gbit_per_s: bandwidth from one zone to another; None for as much as the servers send.
     """
     cards = NIC_BYTES_PER_S * TENSOR_PARALLEL * NIC_EFFICIENCY
     bytes_per_s = cards if gbit_per_s is None else gbit_per_s * BYTES_PER_GBIT
     return NetworkSpec(
         server_bytes_per_s=bytes_per_s,
-        zone_bytes_per_s=zone_gbit_per_s * BYTES_PER_GBIT,
+        zone_bytes_per_s=inf if zone_gbit_per_s is None else zone_gbit_per_s * BYTES_PER_GBIT,
         latency_s=TRANSFER_LATENCY_S,
     )
 

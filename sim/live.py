@@ -21,7 +21,7 @@ from .kv_network import KvNetwork, NetworkSpec
 from .media import EncodedMedia
 from .model_text import TokenizerText
 from .publisher import BUFFERED_BATCHES
-from .roles import BOTH, ENCODE, PREFILL, role_names
+from .roles import BOTH, ENCODE, PREFILL, role_names, role_zones
 from .server import ServerConfig
 from .service_times import ServiceTimes
 from .storage_tier import StorageTier
@@ -39,6 +39,7 @@ class SimulateOptions:
     Attributes:
         servers: number of servers.
         roles: role of each server, in place of `servers`; empty if all do all, and send each other nothing.
+        zones: number of zones over which the servers of each role are spread.
         network: by which servers with roles send each other KV state.
         host: address on which they listen.
         block_size: tokens per block.
@@ -60,6 +61,7 @@ class SimulateOptions:
 
     servers: int = 4
     roles: tuple[str, ...] = ()
+    zones: int = 1
     network: NetworkSpec = field(default_factory=hardware.network)
     host: str = "127.0.0.1"
     block_size: int = hardware.BLOCK_SIZE
@@ -88,7 +90,8 @@ def server_configs(options: SimulateOptions) -> list[ServerConfig]:
     """Build the configuration of each server."""
     storage = StorageTier() if options.storage else None
     names = role_names(options.roles) or tuple(f"sim-{number}" for number in range(options.servers))
-    network = KvNetwork(options.network, {})
+    zones = role_zones(options.roles, options.zones) if options.zones > 1 else ("",) * len(names)
+    network = KvNetwork(options.network, dict(zip(names, zones, strict=True)))
     exchange = KvExchange(network, bytes_per_token=hardware.QWEN3_32B.kv_bytes_per_token)
     encoded = EncodedMedia()
     return [
@@ -96,6 +99,7 @@ def server_configs(options: SimulateOptions) -> list[ServerConfig]:
             name=name,
             model=MODEL_NAME,
             role=options.roles[number] if options.roles else "",
+            zone=zones[number],
             exchange=exchange if options.roles else None,
             encoded=encoded if ENCODE in options.roles else None,
             block_size=options.block_size,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from ..scorers.core.topology import LABELS as TOPOLOGY_LABELS
+from ..scorers.core.topology import LEVELS
 from .errors import ReplayError
 
 PREFILL, DECODE, BOTH, ENCODE = "prefill", "decode", "both", "encode"
 LABELS = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill-decode", ENCODE: "encode"}
 """Role -> value of the label `llm-d.ai/role`."""
+
+ZONE_LABEL = TOPOLOGY_LABELS[LEVELS.index("zone")]
 
 
 def parse_roles(text: str) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class ServerConfig:
         name: sent with each response as `x-served-by`.
         model: served name.
         role: one of `LABELS`; empty for a server without a role. An encode server only encodes media.
+        zone: value of its label for the zone; empty for none.
         loras: adapters, served under their own names.
         block_size: tokens per block.
         gpu_blocks: GPU pool; as in vLLM one block is reserved.
@@ -67,6 +68,7 @@ class ServerConfig:
     name: str
     model: str
     role: str = ""
+    zone: str = ""
     loras: tuple[str, ...] = ()
     block_size: int = 16
     gpu_blocks: int = 1024

@@ -32,6 +32,10 @@ Roles = Annotated[
 LinkGbit = Annotated[
     float | None, typer.Option(min=0.001, help="Gbit/s per server and direction between servers with roles.")
 ]
+Zones = Annotated[int, typer.Option(min=1, help="Zones over which the servers of each role are spread.")]
+ZoneGbit = Annotated[
+    float | None, typer.Option(min=0.001, help="Gbit/s from one zone to another, of all servers together.")
+]
 Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
 
 
@@ -61,6 +65,8 @@ def replay(
     endpoints: Annotated[str, typer.Option(metavar="N,...", help="Number of servers.")] = "8",
     roles: Roles = None,
     link_gbit: LinkGbit = None,
+    zones: Zones = 1,
+    zone_gbit: ZoneGbit = None,
     gpu_blocks: GpuBlocks = 9271,
     block_size: BlockSize = 16,
     granularity: Granularity = 4,
@@ -80,6 +86,7 @@ def replay(
     ] = None,
 ) -> None:
     """Replay a trace on simulated engines with other weights, policies, CPU memory or servers."""
+    from ...sim import hardware
     from ...sim.replay.command import ReplayOptions, run_replay
 
     options = ReplayOptions(
@@ -88,8 +95,9 @@ def replay(
         policies=policy or (),
         cpu_gib=numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
         endpoints=numbers("--endpoints", endpoints, int, at_least=1),
-        roles=_roles(roles),
-        link_gbit=link_gbit,
+        roles=_roles(roles, zones=zones),
+        zones=zones,
+        network=hardware.network(link_gbit, zone_gbit_per_s=zone_gbit),
         gpu_blocks=gpu_blocks,
         block_size=block_size,
         granularity=granularity,
@@ -191,6 +199,8 @@ def simulate(
     servers: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 4,
     roles: Roles = None,
     link_gbit: LinkGbit = None,
+    zones: Zones = 1,
+    zone_gbit: ZoneGbit = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; ports are chosen by the system.")
     ] = "127.0.0.1",
@@ -231,8 +241,9 @@ def simulate(
 
     options = SimulateOptions(
         servers=servers,
-        roles=_roles(roles),
-        network=hardware.network(link_gbit),
+        roles=_roles(roles, zones=zones),
+        zones=zones,
+        network=hardware.network(link_gbit, zone_gbit_per_s=zone_gbit),
         host=host,
         block_size=block_size,
         gpu_blocks=gpu_blocks,
@@ -260,15 +271,19 @@ def simulate(
     _run(lambda console: run_simulate(console, options))
 
 
-def _roles(text: str | None) -> tuple[str, ...]:
+def _roles(text: str | None, *, zones: int) -> tuple[str, ...]:
     """Parse the option `--roles`.
 
     Raises:
-        typer.BadParameter: it names no servers.
+        typer.BadParameter: it names no servers, or there are zones without roles.
     """
     from ...sim.errors import ReplayError
     from ...sim.roles import parse_roles
 
+    if text is None and zones > 1:
+        raise typer.BadParameter(
+            "needs --roles: only servers with roles send each other something", param_hint="--zones"
+        )
     try:
         return () if text is None else parse_roles(text)
     except ReplayError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ...routing.plan.load import load_scheduled
 from .. import hardware
 from ..errors import ReplayError
+from ..kv_network import NetworkSpec
 from ..traces.named import named_traces
 from .comparison import Case, Outcome, Plan, bounds, compare
 from .fleet_spec import FleetSpec
@@ -31,7 +32,8 @@ class ReplayOptions:
         cpu_gib: sizes of a server's CPU tier.
         endpoints: numbers of servers.
         roles: role of each server, in place of `endpoints`; empty if all do all.
-        link_gbit: Gbit/s per server and direction between servers with roles; None for that of the hardware.
+        zones: zones over which the servers of each role are spread.
+        network: between servers with roles.
         gpu_blocks: blocks of a server's GPU.
         block_size: tokens per block.
         granularity: number of blocks simulated as one.
@@ -52,7 +54,8 @@ class ReplayOptions:
     cpu_gib: Sequence[float] = (0.0, 100.0)
     endpoints: Sequence[int] = (8,)
     roles: tuple[str, ...] = ()
-    link_gbit: float | None = None
+    zones: int = 1
+    network: NetworkSpec = field(default_factory=hardware.network)
     gpu_blocks: int = hardware.GPU_BLOCKS
     block_size: int = hardware.BLOCK_SIZE
     granularity: int = 4
@@ -139,7 +142,8 @@ def _fleet(options: ReplayOptions, servers: int, cpu_gib: float) -> FleetSpec:
         cpu_blocks=hardware.blocks_in(cpu_gib, block_size=options.block_size),
         has_storage=options.storage,
         roles=options.roles,
-        network=hardware.network(options.link_gbit),
+        zones=options.zones,
+        network=options.network,
     )
 
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ...scorers.core.topology import LABELS as TOPOLOGY_LABELS
-from ...scorers.core.topology import LEVELS
 from ...scorers.filters.roles import ROLE_LABEL
 from .. import hardware
 from ..block_cache import BlockCache
 from ..errors import ReplayError
 from ..kv_exchange import KvExchange
 from ..kv_network import KvNetwork, NetworkSpec
-from ..roles import LABELS, role_names, role_zones
+from ..roles import LABELS, ZONE_LABEL, role_names, role_zones
 from ..scheduler import Scheduler
 from ..service_times import ServiceTimes
 from ..storage_tier import StorageTier
-
-ZONE_LABEL = TOPOLOGY_LABELS[LEVELS.index("zone")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
