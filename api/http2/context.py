@@ -54,7 +54,7 @@ class Times:
         pong_s: for the answer to a ping.
         notice_s: longest time between the notice to open no more calls and the refusal of new calls.
         linger_s: for a client to read why its connection ends.
-        gather_s: between two readings of a thread that reads nothing but chunks, so that one reading brings many.
+        gather_s: longest time between two readings of a thread that reads nothing but chunks, so that one reading brings several.
     """
 
     greeting_s: float = 10.0

@@ -135,7 +135,7 @@ bool Session::is_passed(int32_t stream_id, Stream& stream, std::string_view mess
             n_work_ += message.size() / PASSED_PER_WORK;
             if (!report.empty()) events_.push_back({EventKind::passed, stream_id, 0, std::move(report)});
             answer(stream_id, stream);
-            came_.passed = true;
+            ++came_.n_passed;
             return true;
         }
     }

@@ -52,7 +52,8 @@ struct Event {
 };
 
 struct Came {
-    bool passed = false, other = false;
+    size_t n_passed = 0;  // messages that passages answered
+    bool other = false;   // what may be a request
 };
 
 class Session {
@@ -84,7 +85,7 @@ public:
     void pause(int32_t stream);
     void resume(int32_t stream);
 
-    // Returns what came since the last call: messages that passed, and what may be a request.
+    // Returns what came since the last call.
     Came take_came() { return std::exchange(came_, {}); }
 
     // Returns the events since the last call.

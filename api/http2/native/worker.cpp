@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "pace.h"
+
 namespace kvatlas::http2 {
 namespace {
 
@@ -107,20 +109,25 @@ void Worker::serve() {
             working_.insert(number);
         }
     }
-    if (came_.passed && !came_.other) rests_until_ = now_ + shared_.limits.gather_s;
+    if (came_.n_passed > 0) rest();
     look_at_time();
 }
 
 void Worker::take_turn(Connection& connection, bool is_readable) {
     if (!connection.take_turn(now_, is_readable)) return close(connection);
     const Came came = connection.take_came();
-    came_.passed |= came.passed;
+    came_.n_passed += came.n_passed;
     came_.other |= came.other;
     if (connection.has_work()) working_.insert(connection.number());
 }
 
-// Waits for something to do, and sets `now_`. A turn costs more than a chunk: after one that brought chunks alone the thread
-// leaves the sockets for a moment, so that the next one brings many. Orders do not wait for that.
+// Leaves the sockets for a moment after a turn that brought chunks alone.
+void Worker::rest() {
+    const double since_s = now_ - std::exchange(passed_at_, now_);
+    if (!came_.other) rests_until_ = now_ + rest_s(since_s, came_.n_passed, shared_.limits.gather_s);
+}
+
+// Waits for something to do, and sets `now_`. Orders do not wait for the end of a rest.
 int Worker::wait(std::span<epoll_event> ready) {
     if (const double rest_s = rests_until_ - monotonic_s(); rest_s > 0) {
         const double wait_s = working_.empty() ? rest_s : 0;

@@ -55,6 +55,7 @@ private:
     void obey(Order& order);
     void accept(Order& order);
     void drain();
+    void rest();
     void look_at_time();
     void close(Connection& connection);
     void close_all();
@@ -74,7 +75,7 @@ private:
     std::unordered_map<CallId, Place> calls_;
     std::unordered_set<uint64_t> working_, changed_;  // connections with input that waits; with something to send
     uint64_t n_opened_ = 0, n_accepted_ = 0;
-    double now_ = 0, next_look_ = 0, rests_until_ = 0;
+    double now_ = 0, next_look_ = 0, rests_until_ = 0, passed_at_ = 0;
     Came came_;  // in this turn, on all connections
     bool is_stopping_ = false, has_failed_ = false;
 };
