@@ -29,7 +29,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: replica-check replicas curves ladders stages compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: replica-check replicas slo curves ladders stages compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -101,6 +101,9 @@ ladders: $(INSTALLED) ## Published runs with rising rates on simulated servers; 
 
 curves: $(INSTALLED) ## Policies over the load on simulated servers, hours of it; goes on where it was; writes a page in docs
 	$(BIN)/python -m kvatlas.sim.load_curves $(ARGS)
+
+slo: $(INSTALLED) ## Requests that meet their objectives, by policy; ARGS="--write docs/slo.md" writes the page
+	$(BIN)/python -m kvatlas.sim.slo $(ARGS)
 
 stages: $(INSTALLED) ## Where prompts are computed on servers with roles; ARGS="--conversation FILE" writes a page in docs
 	$(BIN)/python -m kvatlas.sim.stages $(ARGS)

@@ -64,7 +64,13 @@ def features(
         reused = prefix.reused_blocks if prefix.interleaved else None
         held = prefix.figures, reused, prefix.block_size
     adapter = _must_load(request.model, candidates) if candidates.has_adapters else None
-    numbers = request.now, request.n_tokens, *typical
+    numbers = (
+        request.now,
+        float(request.n_tokens),
+        typical.new_tokens,
+        typical.work_tokens,
+        typical.residence_ms,
+    )
     return cost_quantities(candidates.state, accounts, costs, pace, held, adapter, numbers, n_tiers - 1)
 
 

@@ -41,8 +41,8 @@ def both(name: str, *arguments: Any) -> Any:
     """Return the result of both versions, which is the same: an array, or several."""
     with np.errstate(all="ignore"):
         ours, theirs = getattr(native, name)(*arguments), getattr(arithmetic, name)(*arguments)
-    pairs = zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]
-    for mine, other in pairs:
+    several: list[Any] = list(ours) if name == "cost_quantities" else [ours]
+    for mine, other in zip(several, theirs if name == "cost_quantities" else [theirs], strict=True):
         assert mine.shape == other.shape
         assert np.array_equal(mine, other, equal_nan=True)
     return ours

@@ -1,0 +1,1 @@
+"""How many requests meet their objectives, by policy."""
