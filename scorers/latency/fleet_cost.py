@@ -19,6 +19,7 @@ from .cost import LatencyCostScorer
 from .cost_model import Expected
 from .features import ATTENTION, PREFILL
 from .lines import N_AHEAD
+from .means import RunningMean
 from .params import LatencyCostParams
 
 LEAST_TOKENS = 64.0
@@ -52,7 +53,8 @@ class FleetCostScorer(LatencyCostScorer):
     a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller the endpoint
     is.
 
-    Ties: equal costs score the same.
+    Ties: equal costs score the same, and chance decides among those that the model cannot tell from the best, see
+    `CostModel.resolution`.
 
     Args:
         params: initial costs, and how they are learned.
@@ -64,22 +66,24 @@ class FleetCostScorer(LatencyCostScorer):
     def __init__(self, params: FleetCostParams, tiers: Sequence[str]) -> None:
         super().__init__(params, tiers)
         self._params = params
-        self._typical_tokens: float | None = None
-        """Running mean of the uncached tokens of a request; None before the first pick."""
+        self._typical_tokens = RunningMean(STEP, start=None)
+        """Running mean of the uncached tokens of a request."""
+        self.model.means.include("typical", self._typical_tokens)
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the cost in milliseconds."""
         cost_ms = self.cost_ms(request, candidates)
-        return Ratings(1.0 / (1.0 + cost_ms / self._params.scale_ms), Inputs(cost_ms))
+        scores = 1.0 / (1.0 + cost_ms / self._params.scale_ms)
+        return Ratings(scores, Inputs(cost_ms), self._resolution(scores))
 
     def cost_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return the milliseconds that each endpoint costs all requests together. Cost: some 20 operations on columns."""
         expected = self.model.expect(request, candidates)
         cost = expected.ttft_ms.copy()
-        if self._typical_tokens is not None:
+        if self._typical_tokens.is_known:
             costs, features = expected.costs, expected.features
             work_ms = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
-            cost += self._prices(expected, self._typical_tokens) * work_ms
+            cost += self._prices(expected, self._typical_tokens.value) * work_ms
         if self._params.residency_ms:
             cost += self._params.residency_ms * unknown_as_zero(candidates.kv_utilization)
         return cost
@@ -97,9 +101,7 @@ class FleetCostScorer(LatencyCostScorer):
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""
         super().picked(request, decision)
-        n_tokens = float(decision.best.uncached_tokens(request))
-        before = self._typical_tokens
-        self._typical_tokens = n_tokens if before is None else before + STEP * (n_tokens - before)
+        self.model.means.add("typical", float(decision.best.uncached_tokens(request)))
 
 
 def register(registry: Registry) -> None:
