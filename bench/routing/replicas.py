@@ -33,17 +33,28 @@ NOTHING = Sharing(frozenset())
 COUNTERS = Sharing(frozenset({"bookings"}), delay_s=0.001, interval_s=0.2)
 
 
+WORKLOADS = {"latency": 4}
+"""Workloads per row by policy, 1 for the others: a pick by this policy changes all that follow."""
+
+OTHER_DRAWS = ("second", "third", "fourth")
+"""Other chances for one picker with the policy in which chance decides most: how far apart its figures are."""
+
+
 class Case(NamedTuple):
-    """One row: the replicas, and what they share."""
+    """One row: the replicas, what they share, and the name of the chance that decides."""
 
     replicas: int
     shown: str
     sharing: Sharing
+    chance: str = ""
 
 
-def cases() -> Iterator[Case]:
+def cases(policy: str) -> Iterator[Case]:
     """Yield the rows of a policy."""
     yield Case(1, "-", NOTHING)
+    if policy == "latency":
+        for chance in OTHER_DRAWS:
+            yield Case(1, f"-, {chance} chance", NOTHING, chance)
     for replicas in (2, 3, 5):
         for delay_ms in DELAYS_MS:
             # without a delay nothing waits for other changes either
@@ -59,21 +70,20 @@ def main(args: argparse.Namespace) -> list[Table]:
     configs = {
         name: each for name, each in replica_configs(FLEET).items() if name in args.policies.split(",")
     }
-    rows = list(cases())
+    rows = {name: list(cases(name)) for name in configs}
+    seeds = {name: range(1, 1 + (args.seeds or WORKLOADS.get(name, 1))) for name in configs}
     tasks = [
         (config, case, args.rate, args.groups, seed)
-        for config in configs.values()
-        for case in rows
-        for seed in range(1, args.seeds + 1)
+        for name, config in configs.items()
+        for case in rows[name]
+        for seed in seeds[name]
     ]
     with ProcessPoolExecutor(args.jobs) as pool:
-        found = list(pool.map(_replayed, tasks))
-    tables: list[Table] = []
-    for number, name in enumerate(configs):
-        begin = number * len(rows) * args.seeds
-        results = [found[begin + row * args.seeds :][: args.seeds] for row in range(len(rows))]
-        tables.append(_table(name, rows, results))
-    return tables
+        found = pool.map(_replayed, tasks)
+        return [
+            _table(name, rows[name], [[next(found) for _ in seeds[name]] for _ in rows[name]])
+            for name in configs
+        ]
 
 
 def _replayed(task: tuple[KVAtlasConfig, Case, float, int, int]) -> ReplicatedResult:
@@ -87,7 +97,7 @@ def _replayed(task: tuple[KVAtlasConfig, Case, float, int, int]) -> ReplicatedRe
         rate=rate,
     )
     trace = shared_prefix_trace(spec, seed=seed)
-    return replay_replicas(trace, FLEET, config, case.sharing, replicas=case.replicas)
+    return replay_replicas(trace, FLEET, config, case.sharing, replicas=case.replicas, chance=case.chance)
 
 
 def _table(policy: str, rows: list[Case], results: list[list[ReplicatedResult]]) -> Table:
@@ -117,7 +127,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", type=int, default=100, help="groups of ten prompts with the same beginning"
     )
-    parser.add_argument("--seeds", type=int, default=1, help="workloads per row")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        help=f"workloads per row; without it {WORKLOADS['latency']} of latency, 1 of others",
+    )
     parser.add_argument(
         "--policies", default="weights,approximate,latency", help="policies, separated by commas"
     )

@@ -69,6 +69,21 @@ def pick_highest(totals: FloatArray, rng: Callable[[], float]) -> tuple[int, boo
     return next(row for row in order if is_best[row]), True
 
 
+def pick_near(totals: FloatArray, resolution: float, rng: Callable[[], float]) -> tuple[int, bool]:
+    """Return the row of the highest total plus a draw times the resolution, and whether any other could have been.
+
+    A total is picked the seldomer the lower it is, and never if it is by the resolution below the highest.
+
+    Args:
+        totals: at least one, all finite.
+        resolution: above 0.
+        rng: uniform draws from [0, 1); one is taken per row.
+    """
+    draws = np.array([rng() for _ in range(len(totals))])
+    n_near = np.count_nonzero(totals > totals.max() - resolution)
+    return int((totals + resolution * draws).argmax()), bool(n_near > 1)
+
+
 def float_cells(table: FloatArray, row: int) -> tuple[float, ...]:
     """Return one row of a table whose lines are its columns."""
     return tuple(table[:, row].tolist())

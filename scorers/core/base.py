@@ -60,6 +60,21 @@ class Picker(Protocol):
         ...
 
 
+@runtime_checkable
+class PicksNear(Protocol):
+    """Picker for which totals may be too near to each other to tell which is better."""
+
+    def pick_near(self, totals: FloatArray, resolution: float, *, rng: Rng) -> tuple[Sequence[int], bool]:
+        """Return at least one index, best first, and whether chance decided the first.
+
+        Args:
+            totals: at least one, all finite.
+            resolution: difference below which they do not tell which is better, above 0.
+            rng: uniform draws.
+        """
+        ...
+
+
 class Decider(Protocol):
     """Plugin that decides whether a stage of a request is done by an endpoint of its own."""
 

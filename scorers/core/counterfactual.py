@@ -52,13 +52,15 @@ def smallest_change(decision: Decision) -> WeightChange | None:
 
     Returns:
         None if no change of one weight is enough: no endpoint was picked, no other was scored, the picker does not
-        choose the highest total, or the picked endpoint is best in every term.
+        choose the highest total, chance decided against it, or the picked endpoint is best in every term.
     Cost: O(candidates * scorers) and a sort; meant for people, not for every request.
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
     totals = decision.totals
     total = float(totals[decision.row])
+    if total < totals.max():
+        return None
     for tie in _ties(decision, totals):
         change = _past(tie, decision, total)
         if change is not None:

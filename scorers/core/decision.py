@@ -150,6 +150,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         is_estimated: whether `n_tokens` is an estimate.
         denied: the admitter that refused the request, None if it was admitted.
         placement: the other stages of the request, None if the configuration has one profile.
+        resolution: difference of totals below which chance decided; 0 if only between equal ones.
     """
 
     model: str
@@ -176,6 +177,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     is_estimated: bool = False
     denied: Denied | None = None
     placement: Placement | None = None
+    resolution: float = 0.0
 
     def lasting(self) -> Decision:
         """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 4 us.
@@ -330,15 +332,16 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tied(self) -> tuple[str, ...]:
-        """Return the names of the endpoints with the highest total, in the fleet's order; empty if all were dropped."""
+        """Return the names of the endpoints that chance could have picked, in the fleet's order; empty if all were dropped."""
         return self.leaders(self.totals)
 
     def leaders(self, totals: FloatArray) -> tuple[str, ...]:
-        """Return the names of the kept endpoints with the highest of these totals, in the fleet's order."""
+        """Return the names of the kept endpoints with the highest of these totals, or less than the resolution below, in the fleet's order."""
         if not len(totals):
             return ()
-        names = self.kept_names
-        return tuple(names[row] for row in np.flatnonzero(totals == totals.max()).tolist())
+        names, highest = self.kept_names, totals.max()
+        leads = totals > highest - self.resolution if self.resolution else totals == highest
+        return tuple(names[row] for row in np.flatnonzero(leads).tolist())
 
     def filters_passed(self, dropped: Dropped | None) -> tuple[str, ...]:
         """Return the names of the filters that kept a candidate, in their order; `dropped` is None if all did."""

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from .base import Admitter, Filter, MarksResponses, Picker, Predictor, Rng, Scorer
+from .base import Admitter, Filter, MarksResponses, Picker, PicksNear, Predictor, Rng, Scorer
 from .candidates import Candidates
 from .columns import FloatArray, are_valid
 from .decision import Decision
@@ -74,20 +74,20 @@ def checked_verdicts(
 
 def checked_ratings(
     name: str, scorer: Scorer, request: RequestView, candidates: Candidates, n: int
-) -> tuple[FloatArray, Inputs | None, PluginFault | None]:
-    """Return scores of `n` candidates and their inputs; a scorer without a valid result gives all 0.
+) -> tuple[FloatArray, Inputs | None, float, PluginFault | None]:
+    """Return scores of `n` candidates, their inputs and resolution; a scorer without a valid result gives all 0.
 
     Scores may still be outside [0, 1], or no numbers: `weigh` finds that, and `repaired` mends it.
     """
     try:
         ratings = scorer.rate(request, candidates)
-        scores, inputs = ratings.scores, ratings.inputs
+        scores, inputs, resolution = ratings.scores, ratings.inputs, ratings.resolution
         if len(scores) == n and (inputs is None or callable(inputs.raw) or len(inputs.raw) == n):
-            return scores, inputs, None
+            return scores, inputs, resolution if 0.0 < resolution <= 1.0 else 0.0, None
         fault = PluginFault(name, "wrong_length", f"rated {len(scores)} endpoints, want {n}")
     except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
         fault = PluginFault(name, "raised", _description(error))
-    return np.zeros(n), None, fault
+    return np.zeros(n), None, 0.0, fault
 
 
 def repaired(name: str, given: FloatArray, n: int) -> tuple[FloatArray, PluginFault | None]:
@@ -110,12 +110,18 @@ def repaired(name: str, given: FloatArray, n: int) -> tuple[FloatArray, PluginFa
 
 
 def checked_pick(
-    picker: Picker, totals: FloatArray, rng: Rng, fallback: Picker
+    picker: Picker, totals: FloatArray, resolution: float, rng: Rng, fallback: Picker
 ) -> tuple[Sequence[int], bool, PluginFault | None]:
-    """Return distinct indices into `totals`, best first; `fallback` picks if the result of `picker` is invalid."""
+    """Return distinct indices into `totals`, best first; `fallback` picks if the result of `picker` is invalid.
+
+    A resolution above 0 is only given to a picker that implements `PicksNear`.
+    """
     n = len(totals)
     try:
-        picked, by_chance = picker.pick(totals, rng=rng)
+        if resolution > 0.0:
+            picked, by_chance = cast("PicksNear", picker).pick_near(totals, resolution, rng=rng)
+        else:
+            picked, by_chance = picker.pick(totals, rng=rng)
         is_valid = bool(picked) and len(set(picked)) == len(picked)
         for row in picked:
             is_valid = is_valid and _is_row(row, n)

@@ -13,6 +13,7 @@ from .base import (
     Admitter,
     Filter,
     Picker,
+    PicksNear,
     Predictor,
     ReadsMedia,
     Rng,
@@ -44,7 +45,8 @@ class Profile:
 
     Before the filters a predictor may expect times, and admitters may refuse the request.
 
-    `total = sum(weight * score)`, not divided by the weights. A plugin that raises or returns an invalid result never
+    `total = sum(weight * score)`, not divided by the weights. Chance decides between equal totals, and between those that scorers
+    cannot tell apart, see `Ratings.resolution`. A plugin that raises or returns an invalid result never
     breaks a request: its result is dropped or clamped, and the decision names it in `faults`.
 
     Args:
@@ -82,6 +84,7 @@ class Profile:
         self._filter_names = tuple(name for name, _ in (*admitters, *filters))
         self._screeners = frozenset(screeners)
         self._fallback = MaxScorePicker()
+        self._picks_near = isinstance(picker, PicksNear)
         plugins: list[tuple[str, object]] = [
             *([predictor] if predictor is not None else ()),
             *filters,
@@ -144,8 +147,8 @@ class Profile:
             kept, rows = _all_dropped(candidates, denied, drops)
         elif self._filters:
             kept, rows = self._filtered(request, kept, rows, rng, drops, faults)
-        scores, totals, inputs = self._rated(request, kept, faults)
-        picked, tie = self._picked(totals, rng, faults)
+        scores, totals, inputs, resolution = self._rated(request, kept, faults)
+        picked, tie = self._picked(totals, resolution, rng, faults)
         chosen = kept[picked[0]] if picked else None
         return Decision(
             model=request.model,
@@ -168,6 +171,7 @@ class Profile:
             faults=tuple(faults),
             is_estimated=request.is_estimated,
             denied=denied,
+            resolution=resolution,
         )
 
     def is_screened(self, decision: Decision) -> bool:
@@ -243,16 +247,19 @@ class Profile:
 
     def _rated(
         self, request: RequestView, candidates: Candidates, faults: list[PluginFault]
-    ) -> tuple[FloatArray, FloatArray, tuple[Inputs | None, ...]]:
-        """Return the scores of shape (scorers, candidates), the totals, and the inputs of each scorer."""
+    ) -> tuple[FloatArray, FloatArray, tuple[Inputs | None, ...], float]:
+        """Return the scores of shape (scorers, candidates), the totals, the inputs of each scorer, and the totals' resolution."""
         n = len(candidates)
         if not n:
-            return np.empty((len(self._scorers), 0)), np.empty(0), (None,) * len(self._scorers)
+            return np.empty((len(self._scorers), 0)), np.empty(0), (None,) * len(self._scorers), 0.0
+        resolution = 0.0
         columns: list[FloatArray] = []
         inputs: list[Inputs | None] = []
         bad: dict[str, PluginFault] = {}
-        for name, scorer, _ in self._scorers:
-            scores, shown, fault = checked_ratings(name, scorer, request, candidates, n)
+        for name, scorer, weight in self._scorers:
+            scores, shown, known_to, fault = checked_ratings(name, scorer, request, candidates, n)
+            if known_to and self._picks_near:
+                resolution += abs(weight) * known_to
             columns.append(scores)
             inputs.append(shown)
             if fault is not None:
@@ -262,7 +269,7 @@ class Profile:
             weighed = self._repaired(columns, inputs, n, bad)
         if bad:
             faults.extend(bad[name] for name, _, _ in self._scorers if name in bad)
-        return *weighed, tuple(inputs)
+        return *weighed, tuple(inputs), resolution
 
     def _repaired(
         self,
@@ -280,10 +287,12 @@ class Profile:
                 inputs[number] = None if fault.reason == "raised" else inputs[number]
         return scores, weighted_sums(scores, self._weights)
 
-    def _picked(self, totals: FloatArray, rng: Rng, faults: list[PluginFault]) -> tuple[Sequence[int], bool]:
+    def _picked(
+        self, totals: FloatArray, resolution: float, rng: Rng, faults: list[PluginFault]
+    ) -> tuple[Sequence[int], bool]:
         if not len(totals):
             return (), False
-        rows, tie, fault = checked_pick(self._picker, totals, rng, self._fallback)
+        rows, tie, fault = checked_pick(self._picker, totals, resolution, rng, self._fallback)
         if fault is not None:
             faults.append(fault)
         return rows, tie

@@ -81,10 +81,12 @@ class Ratings(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         scores: 0 (worst) to 1 (best), one per candidate.
         inputs: inputs of the scores, None if there are none to show.
+        resolution: largest difference from the best score that says nothing: chance decides among such candidates.
     """
 
     scores: FloatArray
     inputs: Inputs | None = None
+    resolution: float = 0.0
 
 
 Reasons: TypeAlias = Callable[[Candidates], Sequence[str]]

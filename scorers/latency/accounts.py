@@ -43,6 +43,9 @@ MAX_ROWS = 16_384
 FIRST_ROWS = 16
 """Rows of a new table, which doubles when it is full."""
 
+UNSETTLED_S = 0.025
+"""Time in seconds for which a sibling may not have heard of a pick: twice what changes are collected for, and 15 ms on the way."""
+
 MOST_SURPRISE = 0.5
 """Largest logarithm of an error from which a pace learns: a stall is not a speed."""
 
@@ -64,6 +67,8 @@ class OpenRequest(msgspec.Struct, gc=False):
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
         ready_at: monotonic seconds at which its prompt is expected to be computed.
+        is_foreseen: whether the expectation knew all that was sent there before. It did not if a sibling picked the same endpoint
+            at the same time; then its time says nothing of costs.
     """
 
     decision: Decision
@@ -79,6 +84,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     has_begun: bool = False
     computes: bool = True
     ready_at: float = 0.0
+    is_foreseen: bool = True
 
 
 class Accounts:
@@ -104,6 +110,8 @@ class Accounts:
         self._directory: Directory | None = None
         self._places: RowArray = np.empty(0, np.intp)
         self._open: dict[int, OpenRequest] = {}
+        self._latest: dict[int, OpenRequest] = {}
+        """The last one by row, while there are siblings that may not have heard of it."""
         self._siblings = SiblingAccounts()
         self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
         """The lines of each endpoint, times as ages."""
@@ -147,6 +155,8 @@ class Accounts:
         cells[BOOKED, row] += request.tokens
         cells[TOKENS_AHEAD, row] += request.n_new
         self._open[id(request.decision)] = request
+        if self.shared.on_change is not None:
+            self._latest[row] = request
         self._note(row)
         if len(self._open) > MAX_OPEN:
             self._drop(self._open.pop(next(iter(self._open))))
@@ -201,6 +211,8 @@ class Accounts:
         """Forget a request, and return it; None if it is not known."""
         request = self._open.pop(id(decision), None)
         if request is not None:
+            if self._latest.get(request.row) is request:
+                del self._latest[request.row]
             self._drop(request)
         return request
 
@@ -272,8 +284,15 @@ class Accounts:
     def _add_up(self, name: str, siblings: Sequence[Contribution]) -> None:
         if name in self._rows or len(self._rows) < MAX_ROWS:
             row = self.row(name)
-            self._siblings.set(row, siblings)
+            if self._siblings.set(row, siblings):
+                self._note_added(row, now=max(each.at for each in siblings))
             self._siblings.teach_pace(row, siblings, self._table[:, row])
+
+    def _note_added(self, row: int, *, now: float) -> None:
+        """Note that siblings have added work to an endpoint: they may not have known of the last request that was sent there."""
+        latest = self._latest.pop(row, None)
+        if latest is not None and now - latest.decision.at < UNSETTLED_S:
+            latest.is_foreseen = False
 
     def _forget_others(self, names: frozenset[str]) -> None:
         """Close up the rows of endpoints that are not in the fleet and have no request under way."""
@@ -286,6 +305,7 @@ class Accounts:
         self._rows = {name: moved[row] for name, row in kept}
         self._names = [name for name, _ in kept]
         self._siblings.move(moved)
+        self._latest.clear()
         for request in self._open.values():
             request.row = moved.get(request.row, -1)
 

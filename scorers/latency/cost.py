@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
@@ -23,7 +25,8 @@ COMPUTED = ("queue", "prefill", "attention")
 class LatencyCostScorer:
     """Score `1 / (1 + ms / scale_ms)`, where ms is the expected time to first token.
 
-    Ties: equal expected times score the same.
+    Ties: equal expected times score the same, and chance decides among those that the model cannot tell from the best, see
+    `CostModel.resolution`.
 
     Args:
         params: initial costs, and how they are learned.
@@ -44,7 +47,14 @@ class LatencyCostScorer:
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the expected milliseconds to first token."""
         expected_ms = self.expected_ms(request, candidates)
-        return Ratings(self._scale_ms / (self._scale_ms + expected_ms), Inputs(expected_ms))
+        scores = self._scale_ms / (self._scale_ms + expected_ms)
+        return Ratings(scores, Inputs(expected_ms), self._resolution(scores))
+
+    def _resolution(self, scores: FloatArray) -> float:
+        """Return the difference between the best score and that of a cost which the model cannot tell from it. Cost: 1 us."""
+        best = float(np.maximum.reduce(scores, initial=0.0))
+        part = (1.0 - best) * self.model.resolution
+        return best * part / (1.0 + part)
 
     def expected_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return the expected milliseconds to first token by endpoint."""

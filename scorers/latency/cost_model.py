@@ -21,6 +21,7 @@ from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
 from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE
+from .means import RunningMean, SharedMeans
 from .operations import cost_totals
 from .params import LatencyCostParams
 from .tpot import TOKEN_MS, TpotCosts
@@ -31,6 +32,10 @@ MAX_PACE = 8.0
 
 MEAN_STEP = 0.01
 """Step of the running means of prompts and of times per output token, per observation."""
+
+MOST_NEAR = 0.05
+"""Largest part of a cost within which endpoints are taken as equal: errors of single times are larger, but the part of them that all
+endpoints have in common says nothing against the better one."""
 
 NOTHING_OWN: FloatArray = np.zeros((N_LINES, 1))
 NOTHING_OWN.flags.writeable = False
@@ -77,7 +82,7 @@ class CostModel:
         lengths: expected output lengths.
         accounts: what is under way on each endpoint.
         learns: whether observed times change the costs.
-        work_tokens: running mean of the tokens that an endpoint computes for a request.
+        means: running means of what requests need.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
@@ -87,8 +92,26 @@ class CostModel:
         self.accounts = Accounts()
         self._last: Expected | None = None
         """What was expected of the latest request: it is the one that is picked next."""
-        self._new_tokens = self.work_tokens = 0.0
-        self._tpot_ms = TOKEN_MS
+        self._new_tokens, self._work_tokens = RunningMean(MEAN_STEP), RunningMean(MEAN_STEP)
+        self._tpot_ms = RunningMean(MEAN_STEP, start=TOKEN_MS)
+        self._error = RunningMean(MEAN_STEP, start=None)
+        """Mean error of the expected times, as the absolute logarithm of observed by expected."""
+        self.means = SharedMeans({"new": self._new_tokens, "work": self._work_tokens, "tpot": self._tpot_ms})
+
+    @property
+    def work_tokens(self) -> float:
+        """Return the running mean of the tokens that an endpoint computes for a request."""
+        return self._work_tokens.value
+
+    @property
+    def resolution(self) -> float:
+        """Return the part of a cost by which costs may differ although the model cannot tell them apart.
+
+        It is the mean error of the times expected so far, and at most `MOST_NEAR`; costs that are not learned are taken as exact.
+        """
+        if not self.learns:
+            return 0.0
+        return min(self._error.value, MOST_NEAR) if self._error.is_known else MOST_NEAR
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -101,6 +124,7 @@ class CostModel:
             "accounts": self.accounts.shared,
             "ttft": self.ttft.fits.shared,
             "tpot": self.tpot.fits.shared,
+            "means": self.means.shared,
         }
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
@@ -146,14 +170,14 @@ class CostModel:
         )
         costs = self.tpot.fits.costs_of(group)
         opened.expected_tpot_ms = pace * sum(map(mul, costs, tpot))
-        self._new_tokens += MEAN_STEP * (n_new - self._new_tokens)
+        self.means.add("new", n_new)
         if computes:
             self.note_work(tokens)
         self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now)
 
     def note_work(self, n_tokens: float) -> None:
         """Learn the typical work of a request from that of one."""
-        self.work_tokens += MEAN_STEP * (n_tokens - self.work_tokens)
+        self.means.add("work", n_tokens)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response, if the endpoint computed the prompt itself."""
@@ -162,12 +186,13 @@ class CostModel:
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
         self.accounts.begun(request, now=decision.at + ttft_s)
-        if not self.learns or decision.computing is not decision:
+        if not self.learns or not request.is_foreseen or decision.computing is not decision:
             return
+        error = math.log(ms / request.expected_ms)
+        self._error.add(abs(error))
         pace = self.accounts.pace(request.row) if self._has_paces else 1.0
         if self._has_paces and not request.features[QUEUE] and not request.features[MEMORY]:
             # a wait would say more of the load than of the speed
-            error = math.log(ms / request.expected_ms)
             pace = self.accounts.learn_pace(request.row, error, slowest=MAX_PACE)
         self.ttft.fits.observe(
             request.group, request.features, ms, expected_ms=request.expected_ms, pace=pace
@@ -185,7 +210,7 @@ class CostModel:
         if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return
         request = request or self._unseen(decision)
-        self._tpot_ms += MEAN_STEP * (ms - self._tpot_ms)
+        self.means.add("tpot", ms)
         self.tpot.fits.observe(
             request.group,
             request.tpot_features,
@@ -214,7 +239,9 @@ class CostModel:
             accounts,
             pace=self.pace(accounts),
             typical=Typical(
-                self._new_tokens, self.work_tokens, self.lengths.mean(request.model) * self._tpot_ms
+                self._new_tokens.value,
+                self._work_tokens.value,
+                self.lengths.mean(request.model) * self._tpot_ms.value,
             ),
         )
         return Expected(request, candidates, accounts, *quantities)

@@ -16,6 +16,7 @@ from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
+from .means import RunningMean
 from .operations import fleet_costs
 from .params import LatencyCostParams
 
@@ -50,7 +51,8 @@ class FleetCostScorer(LatencyCostScorer):
     a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller the endpoint
     is.
 
-    Ties: equal costs score the same.
+    Ties: equal costs score the same, and chance decides among those that the model cannot tell from the best, see
+    `CostModel.resolution`.
 
     Args:
         params: initial costs, and how they are learned.
@@ -62,21 +64,25 @@ class FleetCostScorer(LatencyCostScorer):
     def __init__(self, params: FleetCostParams, tiers: Sequence[str]) -> None:
         super().__init__(params, tiers)
         self._params = params
-        self._typical_tokens: float | None = None
-        """Running mean of the uncached tokens of a request; None before the first pick."""
+        self._typical_tokens = RunningMean(STEP, start=None)
+        """Running mean of the uncached tokens of a request."""
+        self.model.means.include("typical", self._typical_tokens)
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the cost in milliseconds, with its parts."""
         found = self._parts(request, candidates)
-        return Ratings(found[-1], Inputs(found[-2], parts=Parts(COST_PARTS, found[:-2])))
+        scores = found[-1]
+        return Ratings(
+            scores, Inputs(found[-2], parts=Parts(COST_PARTS, found[:-2])), self._resolution(scores)
+        )
 
     def _parts(self, request: RequestView, candidates: Candidates) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
         params, expected = self._params, self.model.expect(request, candidates)
         typical = self._typical_tokens
         numbers = (
-            max(LEAST_TOKENS, typical or 0.0),
-            params.price_factor if typical is not None else 0.0,
+            max(LEAST_TOKENS, typical.value if typical.is_known else 0.0),
+            params.price_factor if typical.is_known else 0.0,
             params.max_price,
             params.residency_ms,
             HERE,
@@ -89,9 +95,7 @@ class FleetCostScorer(LatencyCostScorer):
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""
         super().picked(request, decision)
-        n_tokens = float(decision.best.uncached_tokens(request))
-        before = self._typical_tokens
-        self._typical_tokens = n_tokens if before is None else before + STEP * (n_tokens - before)
+        self.model.means.add("typical", float(decision.best.uncached_tokens(request)))
 
 
 def register(registry: Registry) -> None:

@@ -157,7 +157,7 @@ class JointModel:
             self.alone.accounts.ended(decision.computing)
 
     def _learn(self, pair: _OpenPair, ms: float) -> None:
-        if not pair.is_clean:
+        if not pair.is_clean or not pair.is_foreseen:
             return
         if self._has_paces and not pair.features[QUEUE]:
             # of an error the endpoint that computes gets the share that its part has in the whole

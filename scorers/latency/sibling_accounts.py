@@ -50,13 +50,14 @@ class SiblingAccounts:
     def __bool__(self) -> bool:
         return bool(self._columns)
 
-    def set(self, row: int, siblings: Sequence[Contribution]) -> None:
-        """Replace what the siblings have on an endpoint. Cost: O(siblings)."""
+    def set(self, row: int, siblings: Sequence[Contribution]) -> bool:
+        """Replace what the siblings have on an endpoint, and return whether that is more work. Cost: O(siblings)."""
         columns = [_column(each) for each in siblings if len(each.numbers) == N_LINES]
+        before = self._columns.get(row)
         if not columns:
             self._columns.pop(row, None)
             self._is_current = False
-            return
+            return False
         total = columns[0]
         for other in columns[1:]:
             _add(total[:, np.newaxis], other[:, np.newaxis])
@@ -65,6 +66,7 @@ class SiblingAccounts:
             self._table[:, row] = total
         else:
             self._is_current = False
+        return bool(total[WORK] > (before[WORK] if before is not None else 0.0))
 
     def teach_pace(self, row: int, siblings: Sequence[Contribution], own: FloatArray) -> None:
         """Learn the pace of an endpoint from what siblings have observed since the last time.

@@ -160,6 +160,31 @@ PyObject* py_pick_highest(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* py_pick_near(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [object, width, rng] = call.arguments({"totals", "resolution", "rng"});
+        const npy_intp n = length_of(object, "totals");
+        PyArrayObject* totals = column_of(object, n, "totals");
+        if (n == 0) raise(PyExc_ValueError, "there must be at least one total");
+        const double resolution = PyFloat_AsDouble(width);
+        if (resolution == -1.0 && PyErr_Occurred() != nullptr) throw Raised();
+        return with_column(totals, [&](const auto& total) {
+            double highest = total[0], most = -std::numeric_limits<double>::infinity();
+            npy_intp picked = 0, n_near = 0;
+            for (npy_intp row = 0; row < n; ++row) {
+                const double here = total[static_cast<size_t>(row)], with_draw = here + resolution * draw(rng);
+                highest = std::max(highest, here);
+                if (with_draw > most) {
+                    most = with_draw;
+                    picked = row;
+                }
+            }
+            for (npy_intp row = 0; row < n; ++row) n_near += total[static_cast<size_t>(row)] > highest - resolution;
+            return Py_BuildValue("nN", static_cast<Py_ssize_t>(picked), PyBool_FromLong(n_near > 1));
+        });
+    }, nullptr);
+}
+
 // Returns one row of a table whose lines are its columns.
 template <class T, PyObject* (*object_of)(T)>
 PyObject* py_cells(PyObject*, Call call) {
@@ -240,6 +265,7 @@ PyMethodDef functions[] = {
     method<py_rate_by_share>("rate_by_share"),
     method<py_weigh>("weigh"),
     method<py_pick_highest>("pick_highest"),
+    method<py_pick_near>("pick_near"),
     method<py_cells<double, PyFloat_FromDouble>>("float_cells"),
     method<py_cells<int32_t, integer_object>>("int_cells"),
     method<py_packed>("packed"),

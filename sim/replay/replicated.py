@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -45,6 +46,7 @@ def replay_replicas(
     *,
     replicas: int,
     warm_up: int = 0,
+    chance: str = "",
 ) -> ReplicatedResult:
     """Replay a trace with several replicas; requests go to them in turn. Equal arguments give equal results.
 
@@ -57,14 +59,19 @@ def replay_replicas(
         sharing: what they share; nothing with an empty set of channels.
         replicas: how many, at least one.
         warm_up: number of first requests that are not counted.
+        chance: each has other draws for every request.
     """
+
+    def draws(request: RouteRequest) -> Rng:
+        return RequestDraws(f"{chance}{request.number}")
+
     network = ReplicaNetwork(sharing, Random("lost messages"))
     routers: list[IndexedRouter] = []
     for _ in range(replicas):
         knowledge = Knowledge(network.clock)
-        routers.append(_router(config, fleet, knowledge))
+        routers.append(_router(config, fleet, knowledge, draws))
         network.join(knowledge.channels)
-    router = ReplicatedRouter(routers, _router(config, fleet, None), network, counts_from=warm_up)
+    router = ReplicatedRouter(routers, _router(config, fleet, None, draws), network, counts_from=warm_up)
     replayed = Replay(trace, fleet, router, timing=Timing(), rng=Random("arrivals")).run()
     n_requests = max(1, len(trace.requests))
     replayed.served = [each for each in replayed.served if each.number >= warm_up]
@@ -76,11 +83,12 @@ def replay_replicas(
     )
 
 
-def _router(config: KVAtlasConfig, fleet: FleetSpec, knowledge: Knowledge | None) -> IndexedRouter:
+def _router(
+    config: KVAtlasConfig,
+    fleet: FleetSpec,
+    knowledge: Knowledge | None,
+    draws: Callable[[RouteRequest], Rng],
+) -> IndexedRouter:
     return IndexedRouter(
-        config, fleet, core=index_core(), rng=Random(0), knowledge=knowledge, draws=_draws
+        config, fleet, core=index_core(), rng=Random(0), knowledge=knowledge, draws=draws
     )  # fmt: skip
-
-
-def _draws(request: RouteRequest) -> Rng:
-    return RequestDraws(str(request.number))

@@ -139,6 +139,22 @@ def test_highest_total_is_picked_with_the_same_draws(totals: NDArray[np.float64]
     assert ours.random() == theirs.random()
 
 
+@given(
+    totals=columns(st.sampled_from((0.0, 1.0, 1.1)) | st.floats(0, 9)).filter(len),
+    resolution=st.floats(1e-9, 9),
+    seed=st.integers(0, 99),
+)
+def test_near_total_is_picked_with_the_same_draws(
+    totals: NDArray[np.float64], resolution: float, seed: int
+) -> None:
+    ours, theirs = random.Random(seed), random.Random(seed)
+
+    picked = native.pick_near(totals, resolution, ours.random)
+    assert picked == arithmetic.pick_near(totals, resolution, theirs.random)
+    assert ours.random() == theirs.random()
+    assert totals[picked[0]] >= totals.max() - resolution
+
+
 @pytest.mark.parametrize("drawn", [1.0, -0.5, "0"])
 def test_draw_out_of_range_is_an_error(drawn: object) -> None:
     with pytest.raises((ValueError, TypeError)):
@@ -189,6 +205,8 @@ def test_cells_and_packed_lines_are_alike_and_read_as_they_were(data: st.DataObj
         pytest.param(lambda: native.weigh([np.zeros(1)], ("1",), 1), id="text"),
         pytest.param(lambda: native.weigh([], (), -1), id="negative"),
         pytest.param(lambda: native.pick_highest(np.zeros(0), random.random), id="no_totals"),
+        pytest.param(lambda: native.pick_near(np.zeros(0), 1.0, random.random), id="no_near_totals"),
+        pytest.param(lambda: native.pick_near(np.zeros(1), "1", random.random), id="no_resolution"),
         pytest.param(lambda: native.float_cells(np.zeros((2, 2)), 2), id="row"),
         pytest.param(lambda: native.int_cells(np.zeros((2, 2)), 0), id="floats"),
         pytest.param(lambda: native.packed(np.zeros((2, 2)), 0.0, []), id="state"),

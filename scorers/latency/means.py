@@ -1,0 +1,97 @@
+"""Running means of what requests need, learned from those of all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..core.shared import Contribution, SharedSums
+
+N_NUMBERS = 4
+"""Numbers of a mean between processes."""
+
+
+class RunningMean:
+    """Mean whose old observations fade, so that it follows about `1 / step` of them.
+
+    Args:
+        step: weight of the latest observation.
+        start: value before the first one; None to take the first one as it is.
+    """
+
+    __slots__ = ("_n", "_n_known", "_step", "_sum", "_takes_first", "_taught", "value")
+
+    def __init__(self, step: float, *, start: float | None = 0.0) -> None:
+        self._step, self._takes_first = step, start is None
+        self.value = start or 0.0
+        """The mean; 0 before the first observation if there is no start."""
+        self._n = self._sum = self._n_known = 0.0
+        """Own observations, their sum, and the observations of all processes that the mean knows."""
+        self._taught: dict[str, tuple[float, float]] = {}
+        """By owner, the number and the sum of the observations that were learned from."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was observed."""
+        return self._n_known > 0.0
+
+    def add(self, observed: float) -> None:
+        """Learn from an observation."""
+        self._follow(1.0, observed)
+        self._n += 1.0
+        self._sum += observed
+
+    def numbers(self) -> Sequence[float] | None:
+        """Return the mean, the observations that it knows, the number of own ones and their sum; None before the first."""
+        return (self.value, self._n_known, self._n, self._sum) if self._n else None
+
+    def learn(self, siblings: Sequence[Contribution]) -> None:
+        """Learn from what siblings observed since the last time. A new sibling's mean is taken if it knows more."""
+        before, after = self._taught, dict[str, tuple[float, float]]()
+        for owner, _, numbers in siblings:
+            if len(numbers) != N_NUMBERS:
+                continue
+            value, n_known, n, total = numbers
+            after[owner] = n, total
+            if owner not in before:
+                if n_known > self._n_known:
+                    self.value, self._n_known = value, n_known
+                continue
+            n_new = n - before[owner][0]
+            if n_new > 0.0:
+                self._follow(n_new, (total - before[owner][1]) / n_new)
+        self._taught = after
+
+    def _follow(self, n: float, mean: float) -> None:
+        step = 1.0 if self._takes_first and not self._n_known else 1.0 - (1.0 - self._step) ** n
+        self.value += step * (mean - self.value)
+        self._n_known += n
+
+
+class SharedMeans:
+    """Running means by name, each learned from the observations of all processes.
+
+    Args:
+        means: name -> mean.
+    """
+
+    def __init__(self, means: Mapping[str, RunningMean]) -> None:
+        self._means = dict(means)
+        self.shared = SharedSums(self._own, self._learn, lambda: tuple(self._means))
+        """See `RunningMean.numbers`."""
+
+    def include(self, name: str, mean: RunningMean) -> None:
+        """Share another mean."""
+        self._means[name] = mean
+
+    def add(self, name: str, observed: float) -> None:
+        """Learn from an observation of one."""
+        self._means[name].add(observed)
+        self.shared.note(name)
+
+    def _own(self, name: str, _: float) -> Sequence[float] | None:
+        return self._means[name].numbers()
+
+    def _learn(self, name: str, siblings: Sequence[Contribution]) -> None:
+        mean = self._means.get(name)
+        if mean is not None:
+            mean.learn(siblings)
