@@ -57,7 +57,7 @@ async def test_connections_find_whichever_worker_still_listens(transport: ExtPro
         async with grpc.aio.insecure_channel(
             str(where), options=(("grpc.use_local_subchannel_pool", 1),)
         ) as channel:
-            stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = HealthStub(channel)
             answer = cast("HealthCheckResponse", await stub.Check(HealthCheckRequest(service="liveness")))
             assert answer.status == HealthCheckResponse.SERVING
         await each.stop(0)
