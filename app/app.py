@@ -224,6 +224,8 @@ class App:
                 await self._snapshots.read()
             async with self.live.held() as config:
                 await self._configured.fill(config, self._snapshots)
+            if self._together is not None:
+                await self._together.catch_up()  # so that no request is decided by another configuration
         except BaseException:
             await self.stop(grace_s=0)
             raise

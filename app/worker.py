@@ -49,7 +49,7 @@ def run_worker(
         return worker_config(files.with_flags(loaded), place.worker, ports)
 
     own_files = replace(files, with_flags=own)
-    started = _present(own_files, worker_config(config, place.worker, ports))
+    started = present_config(own_files, worker_config(config, place.worker, ports))
 
     async def run() -> int:
         return await App(started, own_files, place=place, on_beat=on_beat).run(ends=(END,))
@@ -57,7 +57,7 @@ def run_worker(
     return uvloop.run(run())
 
 
-def _present(files: ConfigFiles, config: KVAtlasConfig) -> KVAtlasConfig:
+def present_config(files: ConfigFiles, config: KVAtlasConfig) -> KVAtlasConfig:
     """Return the configuration of a worker that starts: that of the files, unless the other workers refuse it too."""
     try:
         loaded = files.load().config

@@ -12,6 +12,7 @@ from .deployment import Deployment
 ALONE = "no other replicas are configured: this process decides alone"
 
 _REACH = {
+    "ipc": "the log, which says whether the other workers of server.workers have started, and why one ended",
     "mesh": "run a second one; replicas.mesh.discover has to name it (the log says if a name cannot be resolved), and "
     "network policies to allow replicas.mesh.listen",
     "valkey": "run a second one, with the same replicas.valkey address and prefix",

@@ -32,6 +32,9 @@ LIMIT_SHARE = 0.8
 PATIENCE_S = 5.0
 """Longest wait for changes made at the same time on other replicas."""
 
+CATCH_UP_S = 1.0
+"""Longest wait at the start for what the siblings say about their configuration."""
+
 TURN_S = 0.05
 """Time between two looks at what takes too long, while a change is being made."""
 
@@ -86,7 +89,7 @@ class SharedConfiguration:
         living: Callable[[], Collection[str]],
         silent_s: float,
     ) -> None:
-        self._live = live
+        self._live, self._living = live, living
         self.agreement = Agreement(
             replica,
             name,
@@ -136,19 +139,31 @@ class SharedConfiguration:
             )
         return Agreed(self._made, outcome.refusals)
 
+    async def catch_up(self) -> None:
+        """Put the newest change of the siblings that live in force; to be called once, at the start, before `run`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S):
+                while not self.agreement.words.keys() >= set(self._living()):
+                    self._has_work.clear()
+                    await self._has_work.wait()
+        await self._work()
+
     async def run(self) -> None:
         """Do what the agreement asks for, until cancelled. At rest it waits for words alone."""
         while True:
             self._has_work.clear()
-            while actions := self.agreement.todo():
-                for action in actions:
-                    await self._do(action)
+            await self._work()
             self.words.say()
             with contextlib.suppress(TimeoutError):
                 # not `wait_for`, which before Python 3.12 may lose a cancellation
                 async with asyncio.timeout(TURN_S if self._waiting else None):
                     await self._has_work.wait()
             self.agreement.tick()
+
+    async def _work(self) -> None:
+        while actions := self.agreement.todo():
+            for action in actions:
+                await self._do(action)
 
     async def _do(self, action: Check | PutInForce | Outcome) -> None:
         match action:

@@ -108,6 +108,10 @@ class Together:
         else:
             await self._snapshots.read(given[1], giver=given[0].partition("/")[0])
 
+    async def catch_up(self) -> None:
+        """Put in force what REST changed on the siblings; call it once, before `tasks`."""
+        await self._shared.catch_up()
+
     def tasks(self) -> list[asyncio.Task[None]]:
         """Begin what goes on while the process runs."""
         return [

@@ -62,7 +62,7 @@ class LiveConfig:
         """The configuration in force, as it was loaded."""
         self.plan = make_plan(config)
         """The plan of the configuration in force."""
-        self.generation = 1
+        self.generation: int = 1
         """Incremented with each configuration that is put in force."""
         self.refusals: dict[str, str] = {}
         """File -> why its content is not in force."""

@@ -170,8 +170,8 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
         (tmp_path / "kvatlas.yaml").write_bytes(config_text(config | {"weights": {"queue": 3}}))
 
         async def are_the_files() -> bool:
-            (first, one), (second, other) = await in_force()
-            return first == second > 2 and one == other == 3
+            own = [(await ask(worker, "/v1/replicas"))["configuration"] for worker in (0, 1)]
+            return [queue for _, queue in await in_force()] == [3, 3] and len(set(own)) == 1
 
         await until(are_the_files, what="the file's weights in force")
 

@@ -69,7 +69,8 @@ async def ask(client: aiohttp.ClientSession, rng: random.Random, tally: Tally) -
         tally.statuses.append(0)
         return
     tally.prompt_tokens += usage.get("prompt_tokens", 0)
-    tally.cached_tokens += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    details: dict[str, int] = usage.get("prompt_tokens_details") or {}
+    tally.cached_tokens += details.get("cached_tokens", 0)
 
 
 async def traffic(client: aiohttp.ClientSession, rng: random.Random) -> Tally:

@@ -43,7 +43,7 @@ class Nodes:
         self.network, self._folder = network, folder
         self.nodes: dict[str, Node] = {}
 
-    def add(self, name: str, text: str = "", *, boot: int = 0) -> Node:
+    def add(self, name: str, text: str = "", *, boot: int = 0, runs: bool = True) -> Node:
         process, path = Process(), self._folder / f"{name}.{boot}.yaml"
         live = live_config(path, text, process)
         linked = self.network.add(name, boot=boot)
@@ -54,7 +54,14 @@ class Nodes:
         linked.start()
         # decisions and audit are not asked for
         answers = ReplicaAnswers(None, live, shared)  # type: ignore[arg-type]
-        node = Node(process, live, shared, answers, path, asyncio.create_task(shared.run()))
+        node = Node(
+            process,
+            live,
+            shared,
+            answers,
+            path,
+            asyncio.create_task(shared.run() if runs else asyncio.sleep(0)),
+        )
         self.nodes[name] = node
         return node
 
@@ -108,6 +115,16 @@ async def test_change_is_in_force_on_all_when_its_caller_has_the_answer(tmp_path
         assert again.weights["queue"] == 5
         digests = {node.shared.agreement.word.digest for node in all_.nodes.values()}
         assert len(digests) == 1
+
+
+async def test_change_is_in_force_on_one_that_starts_before_it_decides(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "ab") as all_:
+        await all_.nodes["a"].answers.set_weights({"queue": 5})
+        late = all_.add("c", runs=False)
+        await until(lambda: len(all_.network.replicas["c"].living()) == 2, what="the others")
+        await late.shared.catch_up()
+        assert all_.queues() == [5, 5, 5]
+        assert len(all_.generations()) == 1
 
 
 async def test_change_is_in_force_on_none_when_one_refuses_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import grpc.aio
 import msgspec
 import pytest
@@ -55,7 +57,8 @@ async def test_connections_find_whichever_worker_still_listens(transport: ExtPro
         async with grpc.aio.insecure_channel(
             str(where), options=(("grpc.use_local_subchannel_pool", 1),)
         ) as channel:
-            answer = await HealthStub(channel).Check(HealthCheckRequest(service="liveness"))  # type: ignore[no-untyped-call]
+            stub: Any = HealthStub(channel)
+            answer = cast("HealthCheckResponse", await stub.Check(HealthCheckRequest(service="liveness")))
             assert answer.status == HealthCheckResponse.SERVING
         await each.stop(0)
     ports.close()
