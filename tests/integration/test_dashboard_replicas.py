@@ -16,6 +16,8 @@ pytestmark = pytest.mark.slow
 
 LOOKS: tuple[tuple[tuple[int, int], Scheme], ...] = ((WIDE, "light"), (NARROW, "dark"))
 ROWS = "#replicas-table tbody tr"
+ASK = "document.dispatchEvent(new Event('visibilitychange'))"
+"""Has the page ask at once, not only after its next interval."""
 
 
 async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
@@ -30,6 +32,7 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
             await expect(view.page.locator("#replicas")).to_be_hidden()
 
             await view.page.route("**/v1/replicas", replicas)
+            await view.value(ASK)
             await expect(view.page.locator("#replicas-facts")).to_have_text("1 other heard by mesh")
             rows = view.page.locator(ROWS)
             await expect(rows).to_have_count(2)
@@ -40,6 +43,7 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
             }  # fmt: skip
 
             said = FIVE
+            await view.value(ASK)
             await expect(rows).to_have_count(5)
             await expect(view.page.locator("#replicas-link")).to_have_text("Replicas: 2 not heard")
             await expect(view.page.locator("#replicas-facts")).to_have_text(
@@ -51,6 +55,7 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
             await expect(rows.first).to_contain_text("a replica speaks version 2 of the protocol")
 
             said = replicas_answer(problem="the server's certificate is refused")
+            await view.value(ASK)
             await expect(view.page.locator("#replicas-problem")).to_have_text(
                 "the server's certificate is refused"
             )
