@@ -85,7 +85,7 @@ replicas: $(INSTALLED) ## Several replicas beside one picker, and what siblings 
 	$(BIN)/python -m bench replicas --write $(ARGS)
 	$(BIN)/python -m bench replica-cost --write
 
-replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, cut off, updated, without their server, at REPLICA_RATE requests/s: an hour
+replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, cut off, updated, without their server, at REPLICA_RATE requests/s: 50 minutes
 	KVATLAS_REPLICA_RATE=$(REPLICA_RATE) KVATLAS_REPLICA_PHASE_S=60 KVATLAS_REPLICA_GONE_S=60 \
 		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py tests/integration/test_replicas_partition.py \
 		tests/integration/test_workers_envoy.py $(ARGS)

@@ -21,6 +21,7 @@ from .nulls import without_nulls
 from .paths import with_absolute_paths
 from .policies import policy_problems
 from .reading import GivenText, read_document
+from .replica_checks import replica_notes
 from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig, TokenizationConfig
 from .scraping import MetricsScrapeConfig
 
@@ -94,8 +95,8 @@ def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Pro
     problems = check_config(config)
     problems += policy_problems(config, keys)
     has_idle_weights = "weights" in keys and config.policy != "weights"
-    notes = (f"weights: no effect with policy {config.policy!r}",) if has_idle_weights else ()
-    return problems or LoadedConfig(config, notes)
+    notes = [f"weights: no effect with policy {config.policy!r}"] if has_idle_weights else []
+    return problems or LoadedConfig(config, (*notes, *replica_notes(config)))
 
 
 def _keys(data: object) -> dict[object, object]:

@@ -43,6 +43,15 @@ def replica_problems(config: KVAtlasConfig) -> Iterator[Problem]:
                 )
 
 
+def replica_notes(config: KVAtlasConfig) -> Iterator[str]:
+    """Yield what is set in `replicas` for another transport than the one in use."""
+    replicas = config.replicas
+    others = {"mesh": replicas.mesh != MeshConfig(), "valkey": replicas.valkey != ValkeyConfig()}
+    for name, is_set in others.items():
+        if is_set and replicas.transport != name:
+            yield f"replicas.{name}: no effect with transport {replicas.transport!r}"
+
+
 def _mesh_problems(mesh: MeshConfig) -> Iterator[Problem]:
     path: KeyPath = ("replicas", "mesh")
     discover = mesh.discover

@@ -292,6 +292,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "transport": "mesh",
             "name": "kvatlas-0",
             "id": "kvatlas-0/18ead310eab3b558",
+            "problem": None,
             "generation": 3,
             "configuration": "9f2c4d1e",
             "heardPicks": 4200,

@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { cell, el, keyed, setData, setText, table } from "./dom.js";
-import { age, bytes, count, counted } from "./format.js";
+import { age, bytes, count, counted, percent } from "./format.js";
 import { every } from "./poll.js";
 
 const section = document.getElementById("replicas");
@@ -31,7 +31,7 @@ function showReplicas(answer) {
   const differing = heard.filter(({ configuration }) => configuration !== answer.configuration);
   const agreement = differing.length ? `, ${count(differing.length)} with another configuration` : "";
   setText(facts, `${counted(heard.length, "other")} heard by ${answer.transport}` +
-    (heard.length ? agreement : ": this replica decides alone"));
+    (heard.length ? agreement : ": this replica decides alone") + crossed(answer));
   const unheard = answer.replicas.length - heard.length;
   setText(link, unheard ? `Replicas: ${count(unheard)} not heard` : "Replicas");
   setText(problem, answer.problem ?? "");
@@ -42,6 +42,11 @@ function showReplicas(answer) {
   const here = { ...answer, state: "here", replicas: null, problem: null };
   const all = [here, ...answer.replicas].sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
   keyed(shown.body, all, ({ id }) => id, row);
+}
+
+/** Decisions lost to staleness: picks of the others that were made while neither side knew of the other's. */
+function crossed({ heardPicks, concurrentPicks }) {
+  return heardPicks ? `; ${percent(concurrentPicks / heardPicks, 1)} of their picks crossed own ones` : "";
 }
 
 function row() {

@@ -18,6 +18,8 @@ from .valkey_server import TIMEOUT_S
 _HOST_MISMATCH = (62, 64)
 """OpenSSL's codes of a certificate that is good, but of another host name or address."""
 
+_CLIENT = "replicas.valkey.tls.certFile must have one of an authority that the server knows"
+
 _CONNECTING = re.compile(r"Error -?\d+ connecting to (\S+)\. (.*?)\.?")
 """The words of the client's library: address and reason."""
 
@@ -115,16 +117,11 @@ def _tls_words(error: TlsFileError | ssl.SSLError) -> str:
             return f"{what}; use a name that it has, or replicas.valkey.tls.checkHostname: false"
         return f"{what}; replicas.valkey.tls.caFile must have the authority that signed it"
     if "ALERT" in (error.reason or ""):
-        return (
-            f"the server refuses the certificate of this client ({error.reason}); replicas.valkey.tls.certFile must have "
-            "one of an authority that the server knows"
-        )
+        return f"the server refuses the certificate of this client ({error.reason}); {_CLIENT}"
     return f"the files of replicas.valkey.tls, or the server's TLS, cannot be used: {error.reason or error}"
 
 
 def _hint(config: ValkeyConfig) -> str:
     if not config.tls.enabled:
         return "; if it wants TLS, set replicas.valkey.tls.enabled"
-    if not config.tls.cert_file:
-        return "; if it wants a certificate of its clients, set certFile and keyFile in replicas.valkey.tls"
-    return ""
+    return f"; if it wants a certificate of its clients, {_CLIENT}"

@@ -16,13 +16,15 @@ pytestmark = pytest.mark.slow
 
 LOOKS: tuple[tuple[tuple[int, int], Scheme], ...] = ((WIDE, "light"), (NARROW, "dark"))
 ROWS = "#replicas-table tbody tr"
+ASK = "document.dispatchEvent(new Event('visibilitychange'))"
+"""Has the page ask at once, not only after its next interval."""
 
 
 async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
-    said = replicas_answer(other("kvatlas-0"))
+    said, picks = replicas_answer(other("kvatlas-0")), {"heardPicks": 4200, "concurrentPicks": 12}
 
     async def replicas(route: Route) -> None:
-        await route.fulfill(json=said.model_dump(by_alias=True))
+        await route.fulfill(json=said.model_dump(by_alias=True) | picks)
 
     async with local_process(make_endpoint("a", 1)) as process, chromium() as browser:
         async with open_page(browser, f"{process.url}/ui") as view:
@@ -30,7 +32,10 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
             await expect(view.page.locator("#replicas")).to_be_hidden()
 
             await view.page.route("**/v1/replicas", replicas)
-            await expect(view.page.locator("#replicas-facts")).to_have_text("1 other heard by mesh")
+            await view.value(ASK)
+            await expect(view.page.locator("#replicas-facts")).to_have_text(
+                "1 other heard by mesh; 0.3 % of their picks crossed own ones"
+            )
             rows = view.page.locator(ROWS)
             await expect(rows).to_have_count(2)
             await expect(rows.nth(1)).to_contain_text("this replica")
@@ -39,7 +44,8 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
                 "Received": "20.0 KiB", "Configuration": "generation 3, the same",
             }  # fmt: skip
 
-            said = FIVE
+            said, picks = FIVE, {}
+            await view.value(ASK)
             await expect(rows).to_have_count(5)
             await expect(view.page.locator("#replicas-link")).to_have_text("Replicas: 2 not heard")
             await expect(view.page.locator("#replicas-facts")).to_have_text(
@@ -51,6 +57,7 @@ async def test_replicas_are_shown_with_their_state_at_any_width() -> None:
             await expect(rows.first).to_contain_text("a replica speaks version 2 of the protocol")
 
             said = replicas_answer(problem="the server's certificate is refused")
+            await view.value(ASK)
             await expect(view.page.locator("#replicas-problem")).to_have_text(
                 "the server's certificate is refused"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from support.envoy_gateway import (
     pickers_in_use,
     start_model_server,
 )
-from support.serve import ANY_PORTS, Served, serving
+from support.serve import ANY_PORTS, ENDS_AT_ONCE, GIVES_NOTICE, Served, serving
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -117,9 +117,11 @@ async def rig(mode: Mode, server: ModelServer, pickers: list[Served]) -> AsyncGe
         yield made
 
 
-def picker_config(server: ModelServer, ext_proc_port: int = 0) -> dict[str, Any]:
+def picker_config(
+    server: ModelServer, ext_proc_port: int = 0, *, ends: Mapping[str, str] = ENDS_AT_ONCE
+) -> dict[str, Any]:
     static = [{"name": "a", "address": server.address, "events": "", "metrics": ""}]
-    listeners = ANY_PORTS | {"extProc": f"127.0.0.1:{ext_proc_port}"}
+    listeners = ANY_PORTS | {"extProc": f"127.0.0.1:{ext_proc_port}", **ends}
     return {"endpoints": {"static": static}, "server": listeners}
 
 
@@ -164,7 +166,9 @@ async def test_pickers_restarted_one_after_the_other_fail_no_request(tmp_path: P
     async with AsyncExitStack() as stack:
         server = await start_model_server(stack)
         first, second = [
-            await stack.enter_async_context(serving(picker_config(server), folder(tmp_path, name)))
+            await stack.enter_async_context(
+                serving(picker_config(server, ends=GIVES_NOTICE), folder(tmp_path, name))
+            )
             for name in ("first", "second")
         ]
         # in full duplex, a stream lasts as long as its response, and its failure fails the request

@@ -17,7 +17,7 @@ import pytest
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy
 from support.envoy_gateway import pickers_in_use
 from support.gateway_cluster import PODS, Traffic, cluster, envoy_config, kvatlas_config
-from support.serve import ANY_PORTS, Served, serving
+from support.serve import ANY_PORTS, GIVES_NOTICE, Served, serving
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ async def test_no_request_fails_when_the_leader_is_told_to_end(tmp_path: Path) -
         await made.run("a", 2)
         made.pool()
         config = kvatlas_config(made, tmp_path) | {
-            "server": ANY_PORTS,
+            "server": ANY_PORTS | GIVES_NOTICE,
             "leaderElection": {"enabled": True, "retryPeriod": "100ms"},
         }
         pickers: list[Served] = []

@@ -61,7 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 async def servers(
     tmp_path_factory: pytest.TempPathFactory, files: CertificateFiles
 ) -> AsyncGenerator[dict[str, Served]]:
-    """Run every server of the cases; they stop in parallel, since each leaves gateways time to notice."""
+    """Run every server of the cases."""
     running: dict[str, Served] = {}
     done = asyncio.Event()
     turn = asyncio.Lock()  # one starts at a time, so that a busy machine delays none too long

@@ -13,10 +13,10 @@ from support.partition import Partition, parted_mesh, parted_server
 from support.replica_pool import (
     N_HELD,
     PHASE_S,
+    WARM_S,
     Pool,
-    assert_as_good,
+    judge,
     pool,
-    say,
     seen_by,
     transports,
 )
@@ -44,8 +44,9 @@ async def test_replica_that_is_cut_off_fails_no_request_and_comes_back_whole(
     transport: str, tmp_path: Path
 ) -> None:
     async with parted(transport, tmp_path) as (sections, partition), pool(tmp_path, sections) as at:
-        await at.traffic(PHASE_S)
+        await at.traffic(WARM_S)
         before = await at.traffic(PHASE_S)
+        # What is in flight when the cut comes must not count for ever. It loads the servers, so that caches are used less meanwhile.
         async with at.holding():
             hurt = asyncio.create_task(at.traffic(PHASE_S))
             await asyncio.sleep(PHASE_S / 3)
@@ -56,9 +57,7 @@ async def test_replica_that_is_cut_off_fails_no_request_and_comes_back_whole(
             await at.until_counted(2, N_HELD)
         await at.until_counted(2, 0)
         after = await at.traffic(PHASE_S)
-        say(transport, "partition", before, during, after)
-        assert (before.failed, during.failed, after.failed) == (0, 0, 0)
-        assert_as_good(after, before)
+        judge(transport, "partition", before, during, after)
 
 
 async def until_parted(at: Pool) -> None:

@@ -21,7 +21,7 @@ from kvatlas.configs.listeners import DRAIN_S
 from support.ext_proc import DUPLEX, request_headers
 from support.forks import fork
 from support.recording import player, read_frames, send
-from support.serve import ANY_PORTS, Served, serving
+from support.serve import ANY_PORTS, GIVES_NOTICE, Served, serving
 from support.waiting import PATIENCE_S, until
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -170,7 +170,7 @@ async def test_health_checks_are_answered_until_a_gateway_can_notice_the_shutdow
     tmp_path: Path,
 ) -> None:
     async with (
-        serving({"server": ANY_PORTS}, tmp_path) as served,
+        serving({"server": ANY_PORTS | GIVES_NOTICE}, tmp_path) as served,
         grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
     ):
         check = channel.unary_unary(

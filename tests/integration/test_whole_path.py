@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
 from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
-from support.serve import ANY_PORTS, Served, serving
+from support.serve import ANY_PORTS, ENDS_AT_ONCE, GIVES_NOTICE, Served, serving
 from support.waiting import until
 
 Mode = Literal["duplex", "buffered"]
@@ -86,7 +86,9 @@ class WholePath:
 
 
 @asynccontextmanager
-async def whole_path(model: Path, folder: Path, mode: Mode) -> AsyncGenerator[WholePath]:
+async def whole_path(
+    model: Path, folder: Path, mode: Mode, *, ends: Mapping[str, str] = ENDS_AT_ONCE
+) -> AsyncGenerator[WholePath]:
     configs = [
         ServerConfig(name=name, model=MODEL_NAME, gpu_blocks=8192, cpu_blocks=8192, time_scale=0.01)
         for name in NAMES
@@ -106,7 +108,7 @@ async def whole_path(model: Path, folder: Path, mode: Mode) -> AsyncGenerator[Wh
             "model": {"names": [MODEL_NAME], "tokenizer": str(model)},
             "endpoints": {"static": static},
         }
-        config["server"] = ANY_PORTS  # gateways must have the time to notice its end
+        config["server"] = {**ANY_PORTS, **ends}
         async with serving(config, folder) as served:
             envoy_config = gateway_config(
                 mode,
@@ -205,7 +207,7 @@ async def test_no_endpoint_is_503(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_traffic_continues_by_fallback_when_kvatlas_is_stopped(model: Path, tmp_path: Path) -> None:
-    async with whole_path(model, tmp_path, "duplex") as path:
+    async with whole_path(model, tmp_path, "duplex", ends=GIVES_NOTICE) as path:
         first, _ = await path.chat("What is a block?")
         path.served.process.terminate()
         await path.served.process.wait()
@@ -224,7 +226,7 @@ async def test_traffic_continues_by_fallback_when_kvatlas_is_stopped(model: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["duplex", "buffered"])
 async def test_stopping_kvatlas_under_load_fails_no_request(mode: Mode, model: Path, tmp_path: Path) -> None:
-    async with whole_path(model, tmp_path, mode) as path:
+    async with whole_path(model, tmp_path, mode, ends=GIVES_NOTICE) as path:
         body = {"model": MODEL_NAME, "prompt": "hello there", "max_tokens": 1}
         statuses: list[int] = []
 

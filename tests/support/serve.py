@@ -22,7 +22,9 @@ from support.waiting import PATIENCE_S, until
 
 ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
 ENDS_AT_ONCE = {"drainNotice": "1ms"}
-"""For servers whose gateways need not notice that they end."""
+"""For servers whose gateways need not notice that they end: all that name no other time."""
+GIVES_NOTICE = {"drainNotice": "2500ms"}
+"""For servers that end while gateways send them requests; the default of kvatlas."""
 _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
 
 
@@ -146,9 +148,11 @@ async def serving(
 
 
 def config_text(config: dict[str, Any]) -> bytes:
-    """Return the configuration file that `serving` starts with; without a section of its own for the server it ends at once."""
-    head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS | ENDS_AT_ONCE}
-    return msgspec.yaml.encode(head | config)
+    """Return the configuration file that `serving` starts with; unless it says otherwise, the server ends at once."""
+    server = ENDS_AT_ONCE | config.get("server", ANY_PORTS)
+    return msgspec.yaml.encode(
+        {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", **config, "server": server}
+    )
 
 
 async def _is_ok(served: Served) -> bool:

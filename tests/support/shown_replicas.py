@@ -11,9 +11,15 @@ UNHEARD: dict[str, Any] = {"generation": None, "configuration": None}
 
 def other(name: str, state: Any = "live", **more: Any) -> ReplicaOut:
     """Return another replica, by default one with which all is well."""
-    facts = {"version": "0.1.0", "age_seconds": 0.12, "generation": 3, "configuration": "aa"}
-    counts = {"missing_messages": 0, "received_messages": 9, "received_bytes": 20_480, "problem": None}
-    return ReplicaOut(**({"name": name, "id": f"{name}/1", "state": state} | facts | counts | more))
+    facts: dict[str, Any] = {"version": "0.1.0", "age_seconds": 0.12, "generation": 3, "configuration": "aa"}
+    counts: dict[str, Any] = {
+        "missing_messages": 0,
+        "received_messages": 9,
+        "received_bytes": 20_480,
+        "problem": None,
+    }
+    own: dict[str, Any] = {"name": name, "id": f"{name}/1", "state": state}
+    return ReplicaOut(**(own | facts | counts | more))
 
 
 def replicas_answer(*others: ReplicaOut, problem: str | None = None) -> ReplicasOut:

@@ -23,7 +23,7 @@ from kvatlas.sim.media import EncodedMedia
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig, SimServer
 from kvatlas.sim.service_times import ServiceTimes
-from support.serve import ANY_PORTS, Served, serving
+from support.serve import Served, serving
 from support.sidecar.server import Start
 from support.waiting import until
 
@@ -195,7 +195,6 @@ async def stage_path(
             "model": {"names": [MODEL_NAME], "tokenizer": str(model)},
             "endpoints": {"static": static},
             "disaggregation": {"uncachedTokens": UNCACHED_TOKENS, "encode": True},
-            "server": ANY_PORTS,  # gateways must have the time to notice its end
         }
         served = await stack.enter_async_context(serving(config, folder))
         envoy_config = gateway_config(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvatlas.configs.loader import load_config
+from kvatlas.configs.loader import load_config, load_file
 from support.config_files import HEAD, message_of
 
 MESH = "replicas:\n  transport: mesh\n  mesh: {insecure: true, %s}"
@@ -104,3 +104,9 @@ def test_secret_is_not_needed_on_this_machine(tmp_path: Path) -> None:
 
     assert mesh.discover.addresses == ("tcp://127.0.0.1:5571",)
     assert not mesh.secret_file
+
+
+def test_section_of_another_transport_has_no_effect_and_that_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(HEAD + VALKEY % "address: 'a:1'" + "\n  mesh: {discover: {dns: 'a:1'}}")
+    assert load_file(file).notes == ("replicas.mesh: no effect with transport 'valkey'",)
