@@ -45,6 +45,10 @@ class Publisher:
         buffer_size: number of batches kept for replay.
         faults: injected into the live batches.
         rng: random numbers for the faults.
+
+    Attributes:
+        recorder: what snapshots are made from, None without snapshots.
+        life: the id behind each number, empty without snapshots.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class Publisher:
         self.port = _bind(self._pub, host, port)
         self.replay_port = _bind(self._router, host, replay_port)
         self.recorder = Recorder() if snapshots else None
-        self._life = uuid.uuid4().bytes if snapshots else b""
+        self.life = uuid.uuid4().bytes if snapshots else b""
         self._snapshots = self._context.socket(zmq.ROUTER)
         self.snapshot_port = _bind(self._snapshots, host, 0) if snapshots else None
         self._sent_at = time.monotonic()
@@ -84,7 +88,7 @@ class Publisher:
         if self.recorder is not None:
             self.recorder.record(batch.events)
         self._buffer.append((seq, payload))
-        for message in self._stream.send((self._topic, seq.to_bytes(8, "big") + self._life, payload)):
+        for message in self._stream.send((self._topic, seq.to_bytes(8, "big") + self.life, payload)):
             if self._lag_s:
                 asyncio.get_running_loop().call_later(self._lag_s, self._send, message)
             else:
@@ -122,7 +126,7 @@ class Publisher:
             self._encoder.encode(EventBatch(ts=time.time(), events=events)) for events in recorder.chunks()
         ]
         number = last_seq.to_bytes(8, "big", signed=True)
-        await self._snapshots.send_multipart([*envelope, number, self._life, *payloads])  # pyright: ignore[reportUnknownMemberType]
+        await self._snapshots.send_multipart([*envelope, number, self.life, *payloads])  # pyright: ignore[reportUnknownMemberType]
 
     def close(self) -> None:
         """Close the sockets; unsent messages are lost."""
