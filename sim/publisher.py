@@ -33,6 +33,10 @@ HEARTBEAT_S = 1.0
 """Silence after which a publisher with snapshots sends an empty batch."""
 
 
+_POLL_MS = 250
+"""Wait for requests for snapshots between two looks at the silence."""
+
+
 class Publisher:
     """Publisher of one engine's event batches, with replay; sequence numbers start at 0.
 
@@ -114,7 +118,7 @@ class Publisher:
     async def serve_snapshots(self) -> None:
         """Answer requests for snapshots, and send heartbeats, until cancelled; nothing without snapshots."""
         while self.recorder is not None:
-            if await self._snapshots.poll(1000 * HEARTBEAT_S / 4):
+            if await self._snapshots.poll(_POLL_MS):
                 frames: list[bytes] = await self._snapshots.recv_multipart()
                 await self._answer(frames[: frames.index(b"") + 1], self.recorder)
             if time.monotonic() - self._sent_at >= HEARTBEAT_S:

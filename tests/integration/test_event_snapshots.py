@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -18,6 +18,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.sim.held_port import HeldPort
 from support.fleets import make_fleet
+from support.leaks import no_new_tasks
 from support.snapshot_publisher import CPU, Source, held, removed, source, stored
 from support.waiting import until
 
@@ -119,7 +120,7 @@ async def test_publisher_that_lost_its_record_leaves_partial_trust(
 
 
 @asynccontextmanager
-async def answering(engine: Source, *replies: list[bytes]) -> AsyncIterator[EndpointAddresses]:
+async def answering(engine: Source, *replies: list[bytes]) -> AsyncGenerator[EndpointAddresses]:
     """Provide the engine's addresses with a snapshot socket that gives these replies, and then none."""
     context = zmq.asyncio.Context()
     router = context.socket(zmq.ROUTER)
@@ -128,7 +129,7 @@ async def answering(engine: Source, *replies: list[bytes]) -> AsyncIterator[Endp
     async def serve() -> None:
         for reply in replies:
             identity, *_ = await router.recv_multipart()
-            await router.send_multipart([identity, b"", *reply])
+            await router.send_multipart([identity, b"", *reply])  # pyright: ignore[reportUnknownMemberType]
 
     task = asyncio.create_task(serve())
     addresses = engine.addresses()
@@ -168,3 +169,13 @@ async def test_reply_that_cannot_be_used_changes_nothing(
             await until(lambda: outcomes(registry, outcome))
             engine.publish(stored(9, 4, 6))
             await until(lambda: held(fleet.atlas, "a", [9])[-1] == {"gpu": 6, "cpu": 0, "disk": 0})
+
+
+async def test_endpoint_can_be_removed_while_its_snapshot_does_not_come(fleet: Fleet) -> None:
+    async with source() as engine, answering(engine) as addresses:
+        fill(engine)
+        fleet.add("a", addresses, {})
+        await until(lambda: trust(fleet) is Trust.REPLAYING)
+        async with no_new_tasks():
+            await fleet.remove("a")
+    assert fleet.get("a") is None

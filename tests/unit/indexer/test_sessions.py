@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import cast
 
 import msgspec
 import pytest
@@ -30,9 +31,7 @@ def stored(first: int, end: int, session: object = None, *, branch: int = 0) -> 
 
 
 def prompt(n_blocks: int, *, branch: int = 0) -> array[int]:
-    tokens = stored(0, n_blocks, branch=branch)["token_ids"]
-    assert isinstance(tokens, list)
-    return array("I", tokens)
+    return array("I", cast("list[int]", stored(0, n_blocks, branch=branch)["token_ids"]))
 
 
 def told(core: CoreName, *events: dict[str, object]) -> Atlas:
