@@ -63,9 +63,10 @@ class Bootstrap:
         self._around = around
         self._recovery = Recovery(random.random)
         self._task: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._is_holding = False
         """Whether the stream holds batches for the current snapshot."""
-        self._last_outcome = APPLIED
+        self._last_outcome: str = APPLIED
 
     def tick(self, *, now: float) -> None:
         """Request a snapshot if one is wanted."""
@@ -82,6 +83,13 @@ class Bootstrap:
         task, self._task, self._is_holding = self._task, None, False
         if task is not None:
             task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Give up, and wait until the sockets are closed."""
+        self.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _run(self) -> None:
         stream = self._around.stream

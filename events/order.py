@@ -42,6 +42,7 @@ class BatchOrder(Generic[ItemT]):
         lost: whether batches of this life were given up.
         latest: newest time stamp that can be true; a later one is no evidence of a new life.
         believes_stamps: whether time stamps are evidence at all.
+        counts_from_0: whether the publisher's first batch surely has the number 0; some publishers count from 1.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class BatchOrder(Generic[ItemT]):
         self.lost: bool = position.lost
         self.latest = inf
         self.believes_stamps: bool = True
+        self.counts_from_0 = False
         self._counters = counters
         self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
 
@@ -108,7 +110,7 @@ class BatchOrder(Generic[ItemT]):
     def give_up_to(self, seq: int) -> None:
         """Continue with batch `seq`, without the missing ones before it."""
         first = self.next_seq or 0
-        if (first, seq) != (0, 1):  # some publishers count from 1
+        if (first, seq) != (0, 1) or self.counts_from_0:
             self._counters.lost += seq - first
             self.lost |= seq > first
         self.next_seq = seq

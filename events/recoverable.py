@@ -23,6 +23,7 @@ class RecoverableStream(PublisherStream[ItemT]):
     def identified(self, life: bytes) -> list[Action[ItemT]]:
         """Note the publisher's id, which came with a live batch that is yet to be handled; another one means another life."""
         before, self.life = self.life, life
+        self._order.counts_from_0 = bool(life)
         return self.restarted("its publisher has another id") if before and life and life != before else []
 
     def await_snapshot(self) -> None:

@@ -170,6 +170,8 @@ class Subscription:
         """Stop, and close the sockets."""
         self.stop()
         await asyncio.gather(*self._ending, return_exceptions=True)
+        if self._bootstrap is not None:
+            await self._bootstrap.close()
         await self._source.close()
 
     # -- live, called by the source -------------------------------------------------------------------------------

@@ -33,6 +33,10 @@ HEARTBEAT_S = 1.0
 """Silence after which a publisher with snapshots sends an empty batch."""
 
 
+_POLL_MS = 250
+"""Wait for requests for snapshots between two looks at the silence."""
+
+
 class Publisher:
     """Publisher of one engine's event batches, with replay; sequence numbers start at 0.
 
@@ -45,6 +49,10 @@ class Publisher:
         buffer_size: number of batches kept for replay.
         faults: injected into the live batches.
         rng: random numbers for the faults.
+
+    Attributes:
+        recorder: what snapshots are made from, None without snapshots.
+        life: the id behind each number, empty without snapshots.
     """
 
     def __init__(
@@ -71,7 +79,7 @@ class Publisher:
         self.port = _bind(self._pub, host, port)
         self.replay_port = _bind(self._router, host, replay_port)
         self.recorder = Recorder() if snapshots else None
-        self._life = uuid.uuid4().bytes if snapshots else b""
+        self.life = uuid.uuid4().bytes if snapshots else b""
         self._snapshots = self._context.socket(zmq.ROUTER)
         self.snapshot_port = _bind(self._snapshots, host, 0) if snapshots else None
         self._sent_at = time.monotonic()
@@ -84,7 +92,7 @@ class Publisher:
         if self.recorder is not None:
             self.recorder.record(batch.events)
         self._buffer.append((seq, payload))
-        for message in self._stream.send((self._topic, seq.to_bytes(8, "big") + self._life, payload)):
+        for message in self._stream.send((self._topic, seq.to_bytes(8, "big") + self.life, payload)):
             if self._lag_s:
                 asyncio.get_running_loop().call_later(self._lag_s, self._send, message)
             else:
@@ -110,7 +118,7 @@ class Publisher:
     async def serve_snapshots(self) -> None:
         """Answer requests for snapshots, and send heartbeats, until cancelled; nothing without snapshots."""
         while self.recorder is not None:
-            if await self._snapshots.poll(1000 * HEARTBEAT_S / 4):
+            if await self._snapshots.poll(_POLL_MS):
                 frames: list[bytes] = await self._snapshots.recv_multipart()
                 await self._answer(frames[: frames.index(b"") + 1], self.recorder)
             if time.monotonic() - self._sent_at >= HEARTBEAT_S:
@@ -122,7 +130,7 @@ class Publisher:
             self._encoder.encode(EventBatch(ts=time.time(), events=events)) for events in recorder.chunks()
         ]
         number = last_seq.to_bytes(8, "big", signed=True)
-        await self._snapshots.send_multipart([*envelope, number, self._life, *payloads])  # pyright: ignore[reportUnknownMemberType]
+        await self._snapshots.send_multipart([*envelope, number, self.life, *payloads])  # pyright: ignore[reportUnknownMemberType]
 
     def close(self) -> None:
         """Close the sockets; unsent messages are lost."""

@@ -230,6 +230,16 @@ def _form(deployment: Deployment) -> Iterator[Finding]:
                 f"{name}: {counters.other_tenants} events of other tenants than {tenant!r} ignored",
                 "register the publisher once for each tenant: `tenant_id` of POST /register",
             )
+        if (
+            subscription.stream.life
+            and subscription.snapshots is None
+            and subscription.trust is Trust.PARTIAL
+        ):
+            yield Finding(
+                State.WARN,
+                f"{name}: has lost history, and its engine can send all that it holds",
+                "events.snapshotPort: that of snapshot_endpoint in the engine's --kv-events-config",
+            )
         if counters.unkeyed:
             yield Finding(
                 State.WARN,

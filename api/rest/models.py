@@ -18,6 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from ...tokenization.requests.numbers import NumberFields
 from .numbers import checked_hashes, checked_token_ids
+from .session_models import SessionTokens
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
@@ -100,16 +101,6 @@ class QueryByHashRequest(Standard):
     )
     tenant_id: Text | None = Field(None, description="only this tenant; absent: all")
     instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
-
-
-class SessionTokens(Standard):
-    """Consecutive tokens of a prompt whose blocks a request of one session stored."""
-
-    dp_rank: int = Field(description="data-parallel rank")
-    session_id: str | None = Field(
-        description="as the engine's events name it; null: a request without session"
-    )
-    tokens: int = Field(description="their number; each rank's tokens follow each other from the first on")
 
 
 class InstanceMatch(Standard):

@@ -9,7 +9,7 @@ import msgspec
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...indexer.prefix import Prefix
-from .models import SessionTokens
+from .session_models import SessionTokens
 
 
 def with_sessions(answer: bytes, fleet: Fleet, prefix: Prefix) -> bytes:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
+import zmq
+import zmq.asyncio
 from prometheus_client import CollectorRegistry
 
+from kvatlas.configs.endpoints import EndpointAddresses
 from kvatlas.events.stream import Trust
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.sim.held_port import HeldPort
 from support.fleets import make_fleet
+from support.leaks import no_new_tasks
 from support.snapshot_publisher import CPU, Source, held, removed, source, stored
 from support.waiting import until
 
 PROMPTS = range(8)
+LIFE = b"the id of the publisher"
+"""Stands for the id in replies."""
 
 
 @pytest.fixture
@@ -108,3 +117,65 @@ async def test_publisher_that_lost_its_record_leaves_partial_trust(
         assert trust(fleet) is Trust.PARTIAL
         engine.publish(stored(9, 0, 4))
         await until(lambda: held(fleet.atlas, "a", [9])[-1] == {"gpu": 4, "cpu": 0, "disk": 0})
+
+
+@asynccontextmanager
+async def answering(engine: Source, *replies: list[bytes]) -> AsyncGenerator[EndpointAddresses]:
+    """Provide the engine's addresses with a snapshot socket that gives these replies, and then none."""
+    context = zmq.asyncio.Context()
+    router = context.socket(zmq.ROUTER)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+
+    async def serve() -> None:
+        for reply in replies:
+            identity, *_ = await router.recv_multipart()
+            await router.send_multipart([identity, b"", *reply])  # pyright: ignore[reportUnknownMemberType]
+
+    task = asyncio.create_task(serve())
+    addresses = engine.addresses()
+    (rank,) = addresses.ranks
+    try:
+        yield replace(addresses, ranks=(replace(rank, snapshots=f"tcp://127.0.0.1:{port}"),))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        context.destroy(linger=0)
+
+
+def numbered(last_seq: int) -> bytes:
+    return last_seq.to_bytes(8, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        pytest.param([b"?"], "malformed", id="no_reply_of_a_publisher"),
+        pytest.param([numbered(100), b"x" * 16], "other_life", id="other_life"),
+        pytest.param([numbered(0), LIFE], "outdated", id="outdated"),
+        pytest.param([numbered(100), LIFE, b"\xc1"], "malformed", id="not_msgpack"),
+        pytest.param([numbered(100), LIFE, *[b""] * 70_000], "too_large", id="too_many_parts"),
+    ],
+)
+async def test_reply_that_cannot_be_used_changes_nothing(
+    fleet: Fleet, registry: CollectorRegistry, reply: list[bytes], outcome: str
+) -> None:
+    async with source() as engine:
+        fill(engine)
+        life = engine.publisher.life
+        async with answering(engine, [life if part is LIFE else part for part in reply]) as addresses:
+            fleet.add("a", addresses, {})
+            await until(lambda: trust(fleet) is not Trust.DARK)
+            engine.publish(stored(9, 0, 4))
+            await until(lambda: outcomes(registry, outcome))
+            engine.publish(stored(9, 4, 6))
+            await until(lambda: held(fleet.atlas, "a", [9])[-1] == {"gpu": 6, "cpu": 0, "disk": 0})
+
+
+async def test_endpoint_can_be_removed_while_its_snapshot_does_not_come(fleet: Fleet) -> None:
+    async with source() as engine, answering(engine) as addresses:
+        fill(engine)
+        fleet.add("a", addresses, {})
+        await until(lambda: trust(fleet) is Trust.REPLAYING)
+        async with no_new_tasks():
+            await fleet.remove("a")
+    assert fleet.get("a") is None

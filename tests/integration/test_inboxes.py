@@ -329,6 +329,30 @@ async def test_adapters_are_named_and_bounded_in_runs() -> None:
     await assert_same([*stores(MAX_ADAPTERS + 40, lora="adapter-"), end(MAX_ADAPTERS + 40)])
 
 
+def test_ledger_applies_messages_of_the_life_that_was_read_last_and_no_others() -> None:
+    core, life, other = index_core("native"), b"1" * 16, b"2" * 16
+    atlas = Atlas(tiers=TierTable(TIERS), seed=7, core=core)
+    atlas.add("e")
+    ledger = atlas.ledger("e", 0)
+    (_, first), *rest = stores(10)
+    ledger.apply_batch(core.decode_batch(first))
+    with sockets() as (sender, receiver):
+        for seq, body in rest:
+            id_of = b"" if seq == 9 else other if seq == 8 else life
+            sender.send_multipart([b"kv@e@m", seq.to_bytes(8, "big") + id_of, body])
+        inbox = open_inbox(receiver, Losses(), 1 << 20)
+        assert inbox.native is not None
+        assert ledger.run(inbox.native, 1).timestamps == b"", "the id is new"  # type: ignore[union-attr] # pyright: ignore[reportOptionalMemberAccess]
+        assert inbox.next() is not None
+        run = ledger.run(inbox.native, 2)
+        assert run is not None
+        assert len(array("d", run.timestamps)) == 6
+        for seq in (8, 9):
+            assert ledger.run(inbox.native, seq).timestamps == b""  # type: ignore[union-attr] # pyright: ignore[reportOptionalMemberAccess]
+            assert inbox.next() is not None
+        inbox.close()
+
+
 def test_ledger_applies_ordinary_messages_in_one_call_when_one_of_their_kind_was_applied() -> None:
     core = index_core("native")
     atlas = Atlas(tiers=TierTable(TIERS), seed=7, core=core)

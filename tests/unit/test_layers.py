@@ -40,6 +40,9 @@ SHELLS_IN_CORE = {
     for name in (
         "subscriber",
         "subscription",
+        "options",
+        "bootstrap",
+        "snapshot_server",
         "connected",
         "bound",
         "replay",

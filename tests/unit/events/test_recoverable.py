@@ -148,3 +148,54 @@ def test_reply_is_refused_with_a_reason(frames: list[bytes], reason: str) -> Non
     with pytest.raises(SnapshotError) as refused:
         read_reply(frames)
     assert refused.value.reason == reason
+
+
+OPERATIONS = st.lists(
+    st.sampled_from(["publish", "publish", "lose", "ask", "answer", "fail", "cut_off", "restart"]),
+    max_size=40,
+)
+
+
+class World:
+    """A publisher with snapshots, and a consumer without replay; items are life and number."""
+
+    def __init__(self) -> None:
+        self.stream, self.shell = RecoverableStream[int](can_replay=False, limits=LIMITS), Shell()
+        self.life, self.published = 1, list[int]()
+
+    def do(self, operation: str) -> None:
+        stream, shell = self.stream, self.shell
+        match operation:
+            case "publish" | "lose":
+                self.published.append(1000 * self.life + len(self.published))
+                if operation == "publish":
+                    shell.take(stream.identified(bytes([self.life]) * 16))
+                    seq = len(self.published) - 1
+                    shell.take(stream.live(seq, self.published[-1], ts=1e6 * self.life + seq + 1))
+            case "ask" if stream.wants_snapshot:
+                stream.await_snapshot()
+            case "answer" if stream.awaits_snapshot and stream.life == bytes([self.life]) * 16:
+                assert stream.follows_from(len(self.published))
+                shell.items = list(self.published)
+                shell.take(stream.recovered(len(self.published)))
+            case "fail" if stream.awaits_snapshot:
+                shell.take(stream.not_recovered())
+            case "cut_off":
+                stream.disconnected()
+                shell.take(stream.connected())
+            case "restart":
+                self.life, self.published = self.life + 1, []
+            case _:
+                pass
+
+
+@given(OPERATIONS)
+def test_trusted_state_is_the_publishers_whatever_was_lost(operations: list[str]) -> None:
+    world = World()
+    for operation in [*operations, "publish"]:
+        world.do(operation)
+        if operation == "publish" and world.stream.trust is Trust.LIVE:
+            assert world.shell.items == world.published
+    for operation in ("ask", "answer", "publish"):
+        world.do(operation)
+    assert (world.stream.trust, world.shell.items) == (Trust.LIVE, world.published)

@@ -10,6 +10,7 @@ from kvatlas.events.model import BlockStored, EngineHash, MediumName
 from kvatlas.fleet.audit import Audited, Verdict
 from kvatlas.fleet.prompt_ends import ENOUGH, LABEL, PromptEnds
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import CoreName
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from support.cores import CORES
 
@@ -72,7 +73,7 @@ def test_label_sets_the_rule(label: str | None, said: bool | None) -> None:
     ],
 )
 def test_events_tell_the_rule_unless_it_is_set(
-    core: str, medium: str, whole_prompts: bool | None, usable: int
+    core: CoreName, medium: str, whole_prompts: bool | None, usable: int
 ) -> None:
     atlas = Atlas(
         tiers=TierTable((TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU", "CPU_PINNED")))),

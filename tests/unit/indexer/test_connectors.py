@@ -10,6 +10,7 @@ import pytest
 
 from kvatlas.events.model import BlockStored, EngineHash
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import CoreName
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
 from support.cores import CORES
 from support.recording import read_lines
@@ -27,7 +28,7 @@ class Sample(msgspec.Struct):
 SAMPLES = {sample.name: sample.payload_b64 for sample in read_lines(GOLDEN / "samples.jsonl", Sample)}
 
 
-def make_atlas(core: str, *, on_gpu: bool) -> Atlas:
+def make_atlas(core: CoreName, *, on_gpu: bool) -> Atlas:
     atlas = Atlas(tiers=TierTable(TIERS), seed=0, core=CORES[core])
     atlas.add("e")
     if on_gpu:
@@ -44,7 +45,9 @@ def make_atlas(core: str, *, on_gpu: bool) -> Atlas:
     [("vllm-umbp", "cpu", 2), ("vllm-simple-cpu", "cpu", 2), ("vllm-simple-disk", "disk", 3)],
 )
 @pytest.mark.parametrize("core", CORES)
-def test_single_blocks_make_a_prefix(core: str, name: str, tier: str, n_blocks: int, *, on_gpu: bool) -> None:
+def test_single_blocks_make_a_prefix(
+    core: CoreName, name: str, tier: str, n_blocks: int, *, on_gpu: bool
+) -> None:
     atlas = make_atlas(core, on_gpu=on_gpu)
     atlas.apply("e", 0, CORES[core].decode_batch(SAMPLES[name]))
     match = atlas.match(atlas.prefix(TOKENS))["e"]
@@ -56,7 +59,7 @@ def test_single_blocks_make_a_prefix(core: str, name: str, tier: str, n_blocks: 
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_blocks_that_are_not_full_wait_and_match_nothing(core: str) -> None:
+def test_blocks_that_are_not_full_wait_and_match_nothing(core: CoreName) -> None:
     atlas = make_atlas(core, on_gpu=True)
     atlas.apply("e", 0, CORES[core].decode_batch(SAMPLES["vllm-umbp"]))
     assert atlas.ledger("e", 0).n_pending == 1

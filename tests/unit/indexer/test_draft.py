@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.draft import RankDraft
+from kvatlas.indexer.factory import CoreName
 from kvatlas.indexer.holders import FASTEST
 from kvatlas.indexer.tiers import TierId, TierSource, TierSpec, TierTable
 from kvatlas.sim.kv_events import AllBlocksCleared, Event, EventBatch
@@ -55,7 +56,7 @@ def history(operations: Iterable[tuple[str, int]]) -> list[Event]:
     return events
 
 
-def make_atlas(core: str, *endpoints: str) -> Atlas:
+def make_atlas(core: CoreName, *endpoints: str) -> Atlas:
     atlas = Atlas(tiers=TierTable(TIERS), seed=0, core=CORES[core])
     for endpoint in endpoints:
         atlas.add(endpoint)
@@ -66,13 +67,13 @@ def holdings(atlas: Atlas, endpoint: str) -> list[object]:
     return [each or {"gpu": 0, "cpu": 0} for each in held(atlas, endpoint, range(3), n_blocks=26)]
 
 
-def apply(draft: RankDraft, core: str, events: Iterable[Event]) -> None:
+def apply(draft: RankDraft, core: CoreName, events: Iterable[Event]) -> None:
     payload = msgspec.msgpack.encode(EventBatch(ts=1.0, events=tuple(events)))
     for _ in draft.ledger.steps(CORES[core].decode_batch(payload)):
         pass
 
 
-def tell(atlas: Atlas, core: str, endpoint: str, events: Iterable[Event]) -> None:
+def tell(atlas: Atlas, core: CoreName, endpoint: str, events: Iterable[Event]) -> None:
     for event in events:
         payload = msgspec.msgpack.encode(EventBatch(ts=1.0, events=(event,)))
         atlas.apply(endpoint, 0, CORES[core].decode_batch(payload))
@@ -82,7 +83,7 @@ def tell(atlas: Atlas, core: str, endpoint: str, events: Iterable[Event]) -> Non
 @settings(max_examples=25)
 @given(before=OPERATIONS, operations=OPERATIONS, n_later=st.integers(0, 12))
 def test_snapshot_leads_to_the_same_state_as_the_whole_stream(
-    core: str, before: list[tuple[str, int]], operations: list[tuple[str, int]], n_later: int
+    core: CoreName, before: list[tuple[str, int]], operations: list[tuple[str, int]], n_later: int
 ) -> None:
     atlas, recorder = make_atlas(core, "a", "all"), Recorder()
     events = history(operations)
@@ -103,7 +104,7 @@ def test_snapshot_leads_to_the_same_state_as_the_whole_stream(
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_tier_without_events_keeps_what_was_inferred(core: str) -> None:
+def test_tier_without_events_keeps_what_was_inferred(core: CoreName) -> None:
     atlas, recorder = make_atlas(core, "a"), Recorder()
     ledger = atlas.ledger("a", 0)
     tell(atlas, core, "a", [stored(0, 0, 4)])
@@ -123,7 +124,7 @@ def test_tier_without_events_keeps_what_was_inferred(core: str) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_shared_tier_gains_what_the_snapshot_has_only_at_the_switch(core: str) -> None:
+def test_shared_tier_gains_what_the_snapshot_has_only_at_the_switch(core: CoreName) -> None:
     tiers = (TIERS[0], TierSpec("cpu", ("CPU",), shared=True))
     atlas = Atlas(tiers=TierTable(tiers), seed=0, core=CORES[core])
     atlas.add("a")

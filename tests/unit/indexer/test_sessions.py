@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from typing import cast
 
 import msgspec
 import pytest
 
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import CoreName
 from kvatlas.indexer.sessions import MAX_STARTS, SessionBlocks, Sessions
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from support.cores import CORES
@@ -21,7 +23,7 @@ def stored(first: int, end: int, session: object = None, *, branch: int = 0) -> 
     tokens = [
         block * BLOCK + i + (500 * branch if block >= 2 else 0) for block in range(end) for i in range(BLOCK)
     ]
-    event = {
+    event: dict[str, object] = {
         "type": "BlockStored", "block_hashes": hashes[first:], "parent_block_hash": hashes[first - 1] if first else None,
         "token_ids": tokens[first * BLOCK :], "block_size": BLOCK, "lora_id": None, "medium": "GPU", "lora_name": None,
     }  # fmt: skip
@@ -29,12 +31,10 @@ def stored(first: int, end: int, session: object = None, *, branch: int = 0) -> 
 
 
 def prompt(n_blocks: int, *, branch: int = 0) -> array[int]:
-    tokens = stored(0, n_blocks, branch=branch)["token_ids"]
-    assert isinstance(tokens, list)
-    return array("I", tokens)
+    return array("I", cast("list[int]", stored(0, n_blocks, branch=branch)["token_ids"]))
 
 
-def told(core: str, *events: dict[str, object]) -> Atlas:
+def told(core: CoreName, *events: dict[str, object]) -> Atlas:
     """Return an atlas that has got the events, each in a batch of its own."""
     atlas = Atlas(tiers=TierTable((TierSpec("gpu", ("GPU",)),)), seed=0, core=CORES[core])
     atlas.add("e")
@@ -49,7 +49,7 @@ def sessions_of(atlas: Atlas, n_blocks: int, *, branch: int = 0) -> list[Session
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_each_turn_belongs_to_the_session_that_stored_it(core: str) -> None:
+def test_each_turn_belongs_to_the_session_that_stored_it(core: CoreName) -> None:
     atlas = told(
         core,
         stored(0, 2, "a"),
@@ -63,7 +63,7 @@ def test_each_turn_belongs_to_the_session_that_stored_it(core: str) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_stream_without_sessions_keeps_nothing(core: str) -> None:
+def test_stream_without_sessions_keeps_nothing(core: CoreName) -> None:
     atlas = told(core, stored(0, 2), stored(2, 5), stored(5, 6))
     assert not atlas.ledger("e", 0).sessions
     assert sessions_of(atlas, 6) == []
@@ -73,14 +73,16 @@ def test_stream_without_sessions_keeps_nothing(core: str) -> None:
     "session", [7, "x" * 257, "", ["a"], {"a": 1}], ids=["number", "long", "empty", "list", "map"]
 )
 @pytest.mark.parametrize("core", CORES)
-def test_session_that_is_no_short_text_changes_nothing_about_the_blocks(core: str, session: object) -> None:
+def test_session_that_is_no_short_text_changes_nothing_about_the_blocks(
+    core: CoreName, session: object
+) -> None:
     atlas = told(core, stored(0, 2), stored(2, 4, session), stored(4, 5, session))
     assert atlas.match(atlas.prefix(prompt(5)))["e"].tier_blocks == {"gpu": 5}
     assert sessions_of(atlas, 5) == []
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_new_life_has_no_sessions(core: str) -> None:
+def test_new_life_has_no_sessions(core: CoreName) -> None:
     atlas = told(core, stored(0, 2, "a"), stored(2, 4, "\u00fc"))
     assert sessions_of(atlas, 4) == [("a", 2), ("\u00fc", 2)]
     atlas.reset("e", 0)

@@ -82,6 +82,25 @@ def test_endpoint_is_in_brackets_when_the_pod_has_an_ipv6_address() -> None:
 
 
 @pytest.mark.parametrize(
+    ("annotation", "port", "expected"),
+    [
+        pytest.param(None, None, [None, None], id="none"),
+        pytest.param(None, 5757, ["5757", "5758"], id="counted_from_the_configuration"),
+        pytest.param("6000", None, ["6000", "6001"], id="counted_from_the_annotation"),
+        pytest.param("", 5757, [None, None], id="switched_off"),
+    ],
+)
+def test_snapshots_come_from_where_the_pod_says(
+    annotation: str | None, port: int | None, expected: list[str | None]
+) -> None:
+    endpoints = PodEndpoints(EventsConfig(port=5557, snapshot_port=port))
+    annotations = {} if annotation is None else {"kvatlas.io/snapshot-port": annotation}
+    found = looked(endpoints, [pod(annotations=annotations)], Pool(None, (8000, 8001)))
+    snapshots = [each.addresses.ranks[0].snapshots for each in found.values() if each is not None]
+    assert [each and each.rpartition(":")[2] for each in snapshots] == expected
+
+
+@pytest.mark.parametrize(
     "absent",
     [
         pytest.param(pod(ready="False"), id="not_ready"),
