@@ -97,6 +97,7 @@ class CostModel:
             "accounts": self.accounts.shared,
             "ttft": self.ttft.fits.shared,
             "tpot": self.tpot.fits.shared,
+            "lengths": self.lengths.shared,
         }
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
