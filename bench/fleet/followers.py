@@ -13,15 +13,12 @@ from multiprocessing.connection import Connection
 import msgspec
 import zmq
 
-from kvatlas.indexer.keys import BlockKey
-
 from ..common.processes import child, receive
 from ..common.tables import Table
-from ..index.fleet import Blocks, make_blocks
-from ..index.publisher import Removed, stored
 from .scrape import BODY
 
-N_BLOCKS, N_PROMPTS, ROUNDS = 500, 500, 5
+N_BLOCKS, BLOCK_SIZE, N_PROMPTS, ROUNDS = 500, 16, 500, 5
+VOCABULARY = 151_936
 MIB = 2**20
 
 
@@ -47,9 +44,25 @@ def followers(rate: float) -> Table:
 def _payloads() -> list[bytes]:
     rng, found = random.Random(1), list[bytes]()
     for number in range(N_PROMPTS):
-        blocks: Blocks = make_blocks(rng, N_BLOCKS, parent=BlockKey(rng.getrandbits(63)))
-        gone = [rng.getrandbits(63) for _ in range(N_BLOCKS)]
-        found.append(msgspec.msgpack.encode([1.8e9 + number, [Removed(gone), stored(blocks)], 0]))
+        stored, gone = ([rng.getrandbits(64) for _ in range(N_BLOCKS)] for _ in range(2))
+        tokens = [rng.randrange(VOCABULARY) for _ in range(N_BLOCKS * BLOCK_SIZE)]
+        extras = {"lora_name": None, "extra_keys": [None] * N_BLOCKS}
+        place = {"medium": "GPU", "group_idx": 0}
+        events = [
+            {"type": "BlockRemoved", "block_hashes": gone, **place},
+            {
+                "type": "BlockStored",
+                "block_hashes": stored,
+                "parent_block_hash": None,
+                "token_ids": tokens,
+                "block_size": BLOCK_SIZE,
+                "lora_id": None,
+                **place,
+                **extras,
+                "kv_cache_spec_kind": "full_attention",
+            },
+        ]
+        found.append(msgspec.msgpack.encode([1.8e9 + number, events, 0]))
     return found
 
 
