@@ -131,7 +131,7 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 			tests/integration/test_http2_traffic.py tests/integration/test_http2_handshakes.py \
 			tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
 
-NATIVE_THREAD_TESTS := tests/unit/test_native_threads.py tests/unit/indexer/test_native_index.py \
+NATIVE_THREAD_TESTS := tests/unit/test_native_threads.py tests/unit/indexer/test_native_index.py tests/unit/indexer/test_native_paths.py \
 	tests/unit/tokenization/encoding/test_segment_encoder.py tests/unit/tokenization/encoding/test_segment_cache.py \
 	tests/integration/test_http2_traffic.py
 

@@ -160,7 +160,7 @@ class RankState:
     def follows_routing(self) -> bool:
         """Whether the blocks of some tier are known from what is routed here, or leave it in an order that routing renews."""
         inferring = (TierSource.ROUTING, TierSource.INFERRED)
-        return any(self.sources.of(TierId(tier)) in inferring for tier in range(len(self._tiers.names)))
+        return any(self.sources.of(tier) in inferring for tier in self._tiers.configured)
 
     def learned_keys(self) -> array[int]:
         """Return the blocks of the fastest tier if they are known from routing alone, most recently used first, else none."""
@@ -410,6 +410,6 @@ class RankState:
 
     def _infer(self, keys: Sequence[BlockKey]) -> None:
         """Copy blocks of the fastest tier to the tiers for which the engine sends no events."""
-        for tier in map(TierId, range(1, len(self._tiers.names))):
+        for tier in self._tiers.configured[1:]:
             if keys and self.sources.of(tier) is TierSource.INFERRED:
                 self._blocks.keep(Place(tier, LEARNED_GROUP), keys)

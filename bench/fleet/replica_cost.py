@@ -32,6 +32,7 @@ from kvatlas.scorers.core.model import RequestView
 
 from ..common.benchmark import Benchmark
 from ..common.tables import Cell, Table
+from .followers import followers
 
 N_ENDPOINTS, BLOCK_SIZE, N_BLOCKS = 64, 16, 500
 TICK_S, BEGINS_S, ENDS_S = 0.005, 0.5, 2.0
@@ -112,7 +113,8 @@ def main(args: argparse.Namespace) -> list[Table]:
     ]
     headings = ("policy", "messages a request", "bytes a request", "CPU a request", "share of a core")
     title = f"receiving {args.rate:.0f} requests/s of {args.siblings} siblings"
-    return [Table(name="received", title=title, headings=headings, rows=tuple(rows))]
+    received = Table(name="received", title=title, headings=headings, rows=tuple(rows))
+    return [received, followers(args.rate)]
 
 
 def measured(args: argparse.Namespace, config: KVAtlasConfig, *, approximate: bool) -> tuple[Cell, ...]:

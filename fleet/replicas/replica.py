@@ -171,6 +171,8 @@ class Replica:
         match message.kind:
             case Kind.DELTA if (inbound := link.inbound.get(message.channel)) is not None:
                 inbound.delta(message.seq, message.payload)
+                if not inbound.is_behind:  # usual; `tick` asks for what other channels miss
+                    return
             case Kind.WHOLE if (inbound := link.inbound.get(message.channel)) is not None:
                 inbound.whole(message.seq, message.part, message.parts, message.payload)
             case Kind.HEARTBEAT:

@@ -86,8 +86,13 @@ class JointCostHandler:
         self._scorers = (WeightedScorer(self.type, self.type, 1.0),)
 
     def shared_sums(self) -> Mapping[str, SharedSums]:
-        """See `SharesSums`; the speeds of links are each process's own."""
-        return {**self.model.alone.shared_sums(), "pairs": self.model.pairs.ttft.fits.shared}
+        """See `SharesSums`."""
+        pairs = self.model.pairs
+        return {
+            **self.model.alone.shared_sums(),
+            "pairs": pairs.ttft.fits.shared,
+            "links": pairs.links.shared,
+        }
 
     def place(
         self,

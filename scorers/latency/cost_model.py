@@ -125,6 +125,7 @@ class CostModel:
             "ttft": self.ttft.fits.shared,
             "tpot": self.tpot.fits.shared,
             "means": self.means.shared,
+            "lengths": self.lengths.shared,
         }
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:

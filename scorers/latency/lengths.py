@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import accumulate
+
+from ..core.shared import Contribution, SharedSums
 
 N_BUCKETS = 40
 """Buckets of a histogram; each is `STEP` times as wide as the one before, so that the last begins at 740,000 tokens."""
@@ -27,6 +30,14 @@ PRIOR_TOKENS = 256.0
 
 MAX_TOKENS = 10_000_000
 """Longest response that is believed."""
+
+PUBLISH_S = 1.0
+"""Least time between two publications; a histogram of hundreds of responses hardly changes in it."""
+
+Key = tuple[str, str]
+"""Model and tenant; both empty for all requests."""
+
+ALL: Key = ("", "")
 
 
 class Histogram:
@@ -62,6 +73,20 @@ class Histogram:
         """Mean length; only valid after the first."""
         return self._sum / self.total
 
+    def numbers(self) -> list[float]:
+        """Return the sum of the lengths, then the responses in each bucket; forgotten ones left out. Cost: O(40)."""
+        factor = 1.0 / self._grown
+        return [self._sum * factor, *(count * factor for count in self._counts)]
+
+    def take(self, numbers: Sequence[float]) -> None:
+        """Add what `numbers` of another histogram returned; others than it returns are ignored. Cost: O(40)."""
+        if len(numbers) != N_BUCKETS + 1 or min(numbers) < 0.0:
+            return
+        factor, counts = self._grown, numbers[1:]
+        self._counts = [own + factor * count for own, count in zip(self._counts, counts, strict=True)]
+        self._sum += factor * numbers[0]
+        self.total += factor * sum(counts)
+
     def quantile(self, part: float) -> float:
         """Return the length that a fraction `part` of the responses does not exceed; only valid after the first. Cost: O(40)."""
         sums = list(accumulate(self._counts))
@@ -76,23 +101,34 @@ class Histogram:
 
 
 class OutputLengths:
-    """Expected output lengths per (model, tenant); the tenant is the fairness id, empty if there is none. Bounded."""
+    """Expected output lengths per (model, tenant); the tenant is the fairness id, empty if there is none. Bounded.
+
+    Attributes:
+        shared: the histograms of this process, by model and tenant. Those of siblings are added to them.
+    """
 
     def __init__(self) -> None:
-        self._all = Histogram()
-        self._by_key: OrderedDict[tuple[str, str], Histogram] = OrderedDict()
+        self._own: OrderedDict[Key, Histogram] = OrderedDict()
+        self._theirs: dict[Key, Histogram] = {}
+        """Of all siblings together."""
+        self._sums: dict[Key, Histogram] = {}
+        """Cache: own and siblings' responses of a key that siblings have."""
+        self.shared = SharedSums(
+            self._own_numbers, self._add_up, lambda: tuple(map(_text, self._own)), interval_s=PUBLISH_S
+        )
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self._own) - (ALL in self._own)
 
     def add(self, model: str, tenant: str, n_tokens: int) -> None:
         """Learn from a response; an impossible length is ignored. Cost: O(1)."""
         if not 0 < n_tokens <= MAX_TOKENS:
             return
-        self._all.add(n_tokens)
-        self._histogram((model, "")).add(n_tokens)
-        if tenant:
-            self._histogram((model, tenant)).add(n_tokens)
+        for key in dict.fromkeys((ALL, (model, ""), (model, tenant))):
+            self._histogram(key).add(n_tokens)
+            self._sums.pop(key, None)
+            if self.shared.on_change is not None:
+                self.shared.note(_text(key))
 
     def mean(self, model: str, tenant: str = "") -> float:
         """Return the expected tokens of a response. Cost: O(1)."""
@@ -106,18 +142,63 @@ class OutputLengths:
 
     def _best(self, model: str, tenant: str) -> Histogram | None:
         """Return the most specific histogram with enough responses."""
-        for key in ((model, tenant), (model, "")) if tenant else ((model, ""),):
-            found = self._by_key.get(key)
+        for key in ((model, tenant), (model, ""), ALL) if tenant else ((model, ""), ALL):
+            found = self._sum(key) if self._theirs else self._own.get(key)
             if found is not None and found.n_observations >= ENOUGH:
                 return found
-        return self._all if self._all.n_observations >= ENOUGH else None
+        return None
 
-    def _histogram(self, key: tuple[str, str]) -> Histogram:
-        found = self._by_key.get(key)
+    def _sum(self, key: Key) -> Histogram | None:
+        """Return the own and the siblings' responses. Cost: O(1), after a response of the key O(40)."""
+        own, theirs = self._own.get(key), self._theirs.get(key)
+        if theirs is None or own is None:
+            return own or theirs
+        found = self._sums.get(key)
         if found is None:
-            found = self._by_key[key] = Histogram()
-            if len(self._by_key) > MAX_KEYS:
-                self._by_key.popitem(last=False)
-        else:
-            self._by_key.move_to_end(key)
+            found = self._sums[key] = Histogram()
+            found.take(own.numbers())
+            found.take(theirs.numbers())
         return found
+
+    def _histogram(self, key: Key) -> Histogram:
+        found = self._own.get(key)
+        if found is None:
+            found = self._own[key] = Histogram()
+            if len(self) > MAX_KEYS:
+                oldest = next(each for each in self._own if each != ALL)
+                del self._own[oldest]
+                self._sums.pop(oldest, None)
+                self.shared.note(_text(oldest))
+        else:
+            self._own.move_to_end(key)
+        return found
+
+    def _own_numbers(self, text: str, now: float) -> list[float] | None:  # noqa: ARG002 - nothing depends on age
+        key = _key(text)
+        found = self._own.get(key) if key is not None else None
+        return found.numbers() if found is not None else None
+
+    def _add_up(self, text: str, contributions: Sequence[Contribution]) -> None:
+        key = _key(text)
+        if key is None or (key not in self._theirs and len(self._theirs) > MAX_KEYS):
+            return
+        self._sums.pop(key, None)
+        theirs = Histogram()
+        for each in contributions:
+            theirs.take(each.numbers)
+        if theirs.total > 0.0:
+            self._theirs[key] = theirs
+        else:
+            self._theirs.pop(key, None)
+
+
+def _text(key: Key) -> str:
+    return f"{len(key[0])}:{key[0]}{key[1]}"
+
+
+def _key(text: str) -> Key | None:
+    """Return the key of a text of anybody, None if it has none."""
+    length, colon, names = text.partition(":")
+    if not colon or not length.isdecimal() or len(length) > 4:
+        return None
+    return names[: int(length)], names[int(length) :]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ..core.candidates import LabelColumn
 from ..core.columns import FloatArray
+from ..core.shared import Contribution, SharedSums
 from .fit import NOISE_SHARE
 
 Link = tuple[str | None, str | None]
@@ -26,6 +29,15 @@ DRIFT = 3e-4
 COMMON_SPREAD = 0.15
 """Standard deviation of an error that all times have in common, relative to the whole: it is not the links'. The costs of
 prompts are measured or learned, and known much better than the network is before its first transfers."""
+
+PUBLISH_S = 1.0
+"""Least time between two publications."""
+
+MOST = 1e12
+"""Largest number of a sibling that is believed; precisions and observations are far below."""
+
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(Link).decode
 
 MOST_SURPRISE = 3.0
 """Standard deviations of an error from which a link learns; a stall is not a speed."""
@@ -60,6 +72,15 @@ class _Factor:
     def __post_init__(self) -> None:
         self.variance = self.spread**2
 
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """Return what the observations say without the configured speed: weighted logarithm, weight, and their number.
+
+        The weight is the precision beyond that of the configured speed, so that weights of several processes add up.
+        """
+        weight = max(0.0, 1.0 / self.variance - 1.0 / self.spread**2)
+        return self.log / self.variance, weight, float(self.n)
+
     def move(self, gain: float, surprise_ms: float, part_ms: float) -> None:
         """Learn from an error of a time, `gain` of it, of which the factor has the part `part_ms`."""
         self.log += gain * surprise_ms
@@ -78,11 +99,20 @@ class Links:
     Args:
         ms_per_token: the configured speed.
         most: largest factor between a link's speed and the configured one, in both directions.
+
+    Attributes:
+        shared: what this process learned of each link. What siblings learned is added by precision; each of them learns as if it
+            were alone, so that nothing counts twice.
     """
 
     def __init__(self, ms_per_token: float, *, most: float = 20.0) -> None:
         self._prior, self._most = ms_per_token, math.log(most)
         self._speeds: dict[Link, _Factor] = {}
+        self._theirs: dict[Link, tuple[float, float, float]] = {}
+        """Sums of `_Factor.numbers` over the siblings."""
+        self.shared = SharedSums(
+            self._own, self._add_up, lambda: tuple(map(_text, self._speeds)), interval_s=PUBLISH_S
+        )
         self._common = _Factor(COMMON_SPREAD)
         self._values: tuple[str | None, ...] = ()
         self._places: dict[str | None, int] = {}
@@ -91,6 +121,8 @@ class Links:
     def ms_per_token(self, link: Link) -> float:
         """Return the milliseconds per token of one link."""
         found = self._speeds.get(link)
+        if link in self._theirs:
+            return self._prior * math.exp(self._together(link).log)
         return self._prior * math.exp(found.log) if found is not None else self._prior
 
     def between(self, senders: LabelColumn, receivers: LabelColumn) -> FloatArray:
@@ -125,6 +157,9 @@ class Links:
             if len(self._speeds) >= MAX_LINKS:
                 return
             speed = self._speeds[link] = _Factor(SPREAD)
+        if link in self._theirs:  # this process learns from the error of what it knows alone
+            alone_ms = transfer_ms * math.exp(speed.log - self._together(link).log)
+            expected_ms, transfer_ms = expected_ms - transfer_ms + alone_ms, alone_ms
         common, whole_ms = self._common, expected_ms * math.exp(self._common.log)
         of_link, of_all = speed.variance * transfer_ms, common.variance * whole_ms
         total = (NOISE_SHARE * expected_ms) ** 2 + of_link * transfer_ms + of_all * whole_ms
@@ -134,21 +169,70 @@ class Links:
         common.move(of_all / total, surprise_ms, whole_ms)
         speed.log = min(max(speed.log, -self._most), self._most)
         common.log = min(max(common.log, -self._most), self._most)
-        places = self._places
-        if link[0] in places and link[1] in places:
-            self._table[places[link[0]], places[link[1]]] = self.ms_per_token(link)
+        self._show(link)
+        if self.shared.on_change is not None:
+            self.shared.note(_text(link))
 
     def reports(self) -> list[LinkReport]:
         """Return what is known of each link seen so far, in order of appearance."""
         return [
             LinkReport(link, 1000.0 / self.ms_per_token(link), math.sqrt(each.variance), each.n)
-            for link, each in self._speeds.items()
+            for link in dict.fromkeys((*self._speeds, *self._theirs))
+            for each in (self._together(link),)
         ]
 
     def _follow(self, values: tuple[str | None, ...]) -> None:
         self._values = values
         self._places = {value: place for place, value in enumerate(values)}
         self._table = np.full((len(values), len(values)), self._prior)
-        for link in self._speeds:
-            if link[0] in self._places and link[1] in self._places:
-                self._table[self._places[link[0]], self._places[link[1]]] = self.ms_per_token(link)
+        for link in dict.fromkeys((*self._speeds, *self._theirs)):
+            self._show(link)
+
+    def _show(self, link: Link) -> None:
+        """Write the speed of a link to the table."""
+        places = self._places
+        if link[0] in places and link[1] in places:
+            self._table[places[link[0]], places[link[1]]] = self.ms_per_token(link)
+
+    def _together(self, link: Link) -> _Factor:
+        """Return what this process and its siblings know of a link."""
+        own = self._speeds.get(link)
+        theirs = self._theirs.get(link)
+        if own is not None and theirs is None:
+            return own
+        mine = own.numbers if own is not None else (0.0, 0.0, 0.0)
+        weighted, weight, n = map(sum, zip(mine, theirs or (), strict=True))
+        found = _Factor(SPREAD)
+        found.variance = 1.0 / (weight + 1.0 / SPREAD**2)
+        found.log = min(max(weighted * found.variance, -self._most), self._most)
+        found.n = round(n)
+        return found
+
+    def _own(self, text: str, now: float) -> tuple[float, float, float] | None:  # noqa: ARG002 - nothing ages
+        found = self._speeds.get(_DECODE(text))
+        return found.numbers if found is not None else None
+
+    def _add_up(self, text: str, contributions: Sequence[Contribution]) -> None:
+        try:
+            link = _DECODE(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # not of a sibling's links
+            return
+        known = [each.numbers for each in contributions if len(each.numbers) == 3]
+        known = [
+            each
+            for each in known
+            if abs(each[0]) <= MOST and 0.0 <= each[1] <= MOST and 0.0 <= each[2] <= MOST
+        ]
+        if known and (link in self._theirs or len(self._theirs) < MAX_LINKS):
+            self._theirs[link] = (
+                sum(numbers[0] for numbers in known),
+                sum(numbers[1] for numbers in known),
+                sum(numbers[2] for numbers in known),
+            )
+        elif not known:
+            self._theirs.pop(link, None)
+        self._show(link)
+
+
+def _text(link: Link) -> str:
+    return _ENCODE(link).decode()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,6 +23,9 @@ from kvatlas.indexer.predicted import Prediction
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.scorers.core.model import Candidate
+from kvatlas.scorers.core.shared import Shared
+from kvatlas.scorers.latency.lengths import OutputLengths
+from kvatlas.scorers.latency.links import Link, Links
 from support.replica_network import MS, Network
 
 S = TypeVar("S")
@@ -133,17 +138,20 @@ class Picker:
 
     Args:
         me: id of its replica.
+        clock: returns seconds.
     """
 
-    def __init__(self, me: str) -> None:
+    def __init__(self, me: str, clock: Callable[[], float]) -> None:
         atlas = Atlas(tiers=TierTable([TierSpec(name="gpu", media=("GPU",))]), seed=0, core=index_core())
         self.predictions = Predictions(atlas, ttl_s=500.0)
         for name in KEYS:
             atlas.add(name)
             for ledger in atlas.ledgers(name):
                 ledger.use_block_size(1)
-        knowledge = Knowledge(lambda: 0.0, me=me)
+        knowledge = Knowledge(clock, me=me)
         knowledge.follow(atlas, self.predictions)
+        self.lengths, self.links = OutputLengths(), Links(1.0)
+        knowledge.use(Shared(sums={"lengths": self.lengths.shared, "links": self.links.shared}))
         self.channels, self.picks = knowledge.channels, knowledge.picks
         self.in_flight = InFlight(knowledge.bookings)
         self._atlas = atlas
@@ -157,6 +165,14 @@ class Picker:
         assert prediction is not None
         self.open.append((self.in_flight.book(endpoint, tokens=tokens, now=0.0), prediction))
 
+    def observe(self, n_tokens: int, link: Link) -> None:
+        for _ in range(20):
+            self.lengths.add("m", "", n_tokens)
+        known_ms = self.links.ms_per_token(link)
+        self.links.learn(
+            link, transfer_ms=known_ms, observed_ms=100.0 + n_tokens, expected_ms=100.0 + known_ms
+        )
+
     def begin(self, number: int) -> None:
         booking, prediction = self.open[number % len(self.open)]
         booking.begun()
@@ -168,17 +184,16 @@ class Picker:
         self.predictions.withdraw(prediction)
 
 
-def make_picker(me: str) -> tuple[Picker, dict[str, Channel]]:
-    picker = Picker(me)
-    return picker, picker.channels
-
-
 class Requests(Fates[Picker]):
     """Once the network is well again, each request of a picker that lives counts once everywhere, and no other."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = Network(make_picker)
+        self.network = Network(self.make_picker)
+
+    def make_picker(self, me: str) -> tuple[Picker, dict[str, Channel]]:
+        picker = Picker(me, lambda: self.network.now_ns / 1e9)
+        return picker, picker.channels
 
     @rule(name=st.sampled_from(NAMES), endpoint=st.sampled_from(KEYS), tokens=st.integers(1, 9))
     def route(self, name: str, endpoint: str, tokens: int) -> None:
@@ -191,6 +206,15 @@ class Requests(Fates[Picker]):
         if host is not None and host.state.open:
             (host.state.end if ends else host.state.begin)(number)
 
+    @rule(
+        name=st.sampled_from(NAMES),
+        n_tokens=st.integers(1, 5000),
+        link=st.sampled_from([("a", "b"), ("b", None)]),
+    )
+    def observe(self, name: str, n_tokens: int, link: Link) -> None:
+        if name in self.network.hosts:
+            self.network.hosts[name].state.observe(n_tokens, link)
+
     def teardown(self) -> None:
         self.recover()
         pickers = [host.state for host in self.network.hosts.values()]
@@ -202,8 +226,14 @@ class Requests(Fates[Picker]):
                 assert (load.requests, load.tokens) == total
         n_open = sum(len(each.open) for each in pickers)
         assert [each.predictions.n_open for each in pickers] == [n_open] * len(pickers)
+        for learned in zip(*(self.learned(each) for each in pickers), strict=True):
+            assert learned == (pytest.approx(learned[0]),) * len(pickers)
         self.cross(pickers)
         super().teardown()
+
+    def learned(self, picker: Picker) -> list[float]:
+        speeds = [picker.links.ms_per_token(link) for link in (("a", "b"), ("b", None))]
+        return [picker.lengths.mean("m"), picker.lengths.quantile("m", part=0.9), *speeds]
 
     def cross(self, pickers: list[Picker]) -> None:
         """Whatever was lost before, picks that cross count once for each pair and side, and no others."""

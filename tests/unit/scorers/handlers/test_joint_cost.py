@@ -374,7 +374,8 @@ def test_costs_of_pairs_and_requests_under_way_are_shared_with_other_processes()
     fleet = [server("d", "decode"), server("p", "prefill")]
     sent = send(there, fleet, n_tokens=4000)
     assert set(here.shared.sums) == set(there.shared.sums)
-    assert {name.rpartition("/")[2] for name in here.shared.sums} == {"accounts", "ttft", "tpot", "pairs"}
+    names = {name.rpartition("/")[2] for name in here.shared.sums}
+    assert names == {"accounts", "ttft", "tpot", "pairs", "links", "lengths"}
 
     before = decide(here, request(4000), fleet)
     for name, theirs in there.shared.sums.items():

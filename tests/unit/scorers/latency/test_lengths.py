@@ -68,3 +68,53 @@ def test_weights_stay_finite_over_a_long_time() -> None:
     found = learned("m", "", [1, 7] * 10_000)
 
     assert found.mean("m") == pytest.approx(4, rel=0.01)
+
+
+def share(source: OutputLengths, *targets: tuple[str, OutputLengths]) -> None:
+    for key in source.shared.known():
+        for owner, target in targets:
+            target.shared.take(owner, key, source.shared.own(key, 0.0), now=0.0)
+
+
+def test_lengths_of_siblings_count_like_own_ones() -> None:
+    lengths = [50, 80, 300, 2000] * 20
+    both = learned("m", "t", lengths)
+    mine, other = learned("m", "t", lengths[::2]), learned("m", "t", lengths[1::2])
+    share(other, ("other", mine))
+    assert mine.mean("m", "t") == pytest.approx(both.mean("m", "t"), rel=0.02)
+    assert mine.quantile("m", "t", part=0.9) == both.quantile("m", "t", part=0.9)
+
+    alone = OutputLengths()
+    share(mine, ("mine", alone))
+    assert alone.mean("m", "t") == pytest.approx(learned("m", "t", lengths[::2]).mean("m", "t"))
+    for key in mine.shared.known():
+        alone.shared.take("mine", key, None, now=0.0)
+    assert alone.mean("m", "t") == PRIOR_TOKENS
+
+
+def test_own_lengths_are_published_without_those_of_siblings_and_again_after_each_response() -> None:
+    mine, other = learned("m", "", [10] * 30), learned("m", "", [90] * 30)
+    before = [mine.shared.own(key, 0.0) for key in mine.shared.known()]
+    share(other, ("other", mine))
+    assert [mine.shared.own(key, 0.0) for key in mine.shared.known()] == before
+    mean = mine.mean("m")
+    mine.shared.on_change = lambda: None
+    mine.add("m", "t", 1000)
+    assert mine.mean("m") > mean
+    assert list(mine.shared.changed) == ["0:", "1:m", "1:mt"]
+
+
+@pytest.mark.parametrize("key", ["", "m", "x:m", "99999:m", "1:m"])
+@pytest.mark.parametrize("numbers", [[], [1.0], [-1.0] * 41])
+def test_impossible_numbers_of_siblings_change_nothing(key: str, numbers: list[float]) -> None:
+    found = OutputLengths()
+    found.shared.take("other", key, numbers, now=0.0)
+    assert found.mean("m") == PRIOR_TOKENS
+
+
+def test_lengths_of_siblings_stay_bounded() -> None:
+    found, one = OutputLengths(), learned("m", "", [5])
+    numbers = one.shared.own("1:m", 0.0)
+    for number in range(2 * MAX_KEYS):
+        found.shared.take("other", f"5:{number:05}", numbers, now=0.0)
+    assert found.mean("00000", "x") == PRIOR_TOKENS

@@ -126,3 +126,63 @@ def test_fleet_without_labels_has_one_speed() -> None:
     learn(links, {(None, None): 3.0}, n=100)
 
     assert links.between(column, column) == np.array([[links.ms_per_token((None, None))]])
+
+
+def share(source: Links, owner: str, *targets: Links) -> None:
+    for key in source.shared.known():
+        for target in targets:
+            target.shared.take(owner, key, source.shared.own(key, 0.0), now=0.0)
+
+
+def test_speeds_of_siblings_count_by_how_sure_they_are() -> None:
+    sure, unsure = Links(PRIOR_MS), Links(PRIOR_MS)
+    learn(sure, {FAR: 4.0}, n=200)
+    learn(unsure, {FAR: 2.0}, n=1)
+    alone, error = sure.ms_per_token(FAR), sure.reports()[0].error
+    share(sure, "sure", unsure)
+    share(unsure, "unsure", sure)
+    assert sure.ms_per_token(FAR) == pytest.approx(unsure.ms_per_token(FAR))
+    assert sure.ms_per_token(FAR) == pytest.approx(alone, rel=0.1)
+    assert sure.reports()[0].error < error
+    assert unsure.reports()[0].n_observations == 201
+    for links in (sure, unsure):
+        for owner in ("sure", "unsure"):
+            links.shared.take(owner, '["a","b"]', None, now=0.0)
+    assert sure.ms_per_token(FAR) == alone
+
+
+def test_replica_without_transfers_has_the_speeds_of_its_siblings_in_its_table() -> None:
+    sure, new = Links(PRIOR_MS), Links(PRIOR_MS)
+    learn(sure, {FAR: 4.0}, n=50)
+    column = directory("a", "b").labelled("zone")
+    new.between(column, column)
+    share(sure, "sure", new)
+    assert new.between(column, column)[0, 1] == pytest.approx(sure.ms_per_token(FAR))
+
+
+def test_two_processes_that_share_find_the_speed_together_and_each_keeps_to_its_own() -> None:
+    one, other = Links(PRIOR_MS), Links(PRIOR_MS)
+    for _ in range(5):
+        learn(one, {FAR: 4.0}, n=40)
+        learn(other, {FAR: 4.0}, n=40)
+        share(one, "one", other)
+        share(other, "other", one)
+    assert one.ms_per_token(FAR) == pytest.approx(4 * PRIOR_MS, rel=0.15)
+    one.shared.take("other", '["a","b"]', None, now=0.0)
+    assert one.ms_per_token(FAR) == pytest.approx(4 * PRIOR_MS, rel=0.3)
+
+
+@pytest.mark.parametrize("key", ["", "x", "[1,2]", '["a"]', '["a","b"]'])
+@pytest.mark.parametrize("numbers", [[], [1.0, -1.0, 1.0], [1e300, 1e300, 1.0], [0.0, 0.0, -1.0]])
+def test_impossible_numbers_of_siblings_change_no_speed(key: str, numbers: list[float]) -> None:
+    links = Links(PRIOR_MS)
+    links.shared.take("other", key, numbers, now=0.0)
+    assert links.ms_per_token(FAR) == PRIOR_MS
+    assert links.reports() == []
+
+
+def test_links_of_siblings_stay_bounded() -> None:
+    links = Links(PRIOR_MS)
+    for number in range(2 * MAX_LINKS):
+        links.shared.take("other", f'["a","{number}"]', [1.0, 1.0, 1.0], now=0.0)
+    assert len(links.reports()) == MAX_LINKS
