@@ -85,6 +85,11 @@ class JointCostHandler:
         self._headers = StageHeaders(params.profiles.prefill, params.profiles.encode)
         self._scorers = (WeightedScorer(self.type, self.type, 1.0),)
 
+    @property
+    def compared(self) -> tuple[str, str]:
+        """Return the names of the profiles of which the filters alone count."""
+        return self._params.profiles.decode, self._params.profiles.prefill
+
     def shared_sums(self) -> Mapping[str, SharedSums]:
         """See `SharesSums`; the speeds of links are each process's own."""
         return {**self.model.alone.shared_sums(), "pairs": self.model.pairs.ttft.fits.shared}
