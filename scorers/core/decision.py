@@ -150,6 +150,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         is_estimated: whether `n_tokens` is an estimate.
         denied: the admitter that refused the request, None if it was admitted.
         placement: the other stages of the request, None if the configuration has one profile.
+        filtered: the candidates that filters kept, None if they kept all, or are to be taken from `table` again.
     """
 
     model: str
@@ -176,6 +177,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     is_estimated: bool = False
     denied: Denied | None = None
     placement: Placement | None = None
+    filtered: Candidates | None = None
 
     def lasting(self) -> Decision:
         """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 4 us.
@@ -193,7 +195,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     def lasting_with(self, table: KeptTable) -> Decision:
         """Return the decision with this copy of its table, and small inputs of its own."""
-        return replace(self, table=table, inputs=tuple(map(_lasting, self.inputs)))
+        return replace(self, table=table, inputs=tuple(map(_lasting, self.inputs)), filtered=None)
 
     @property
     def n_bytes(self) -> int:
@@ -225,6 +227,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     @property
     def kept(self) -> Candidates:
         """Return the candidates that filters kept, in the order of `totals` and scores."""
+        if self.filtered is not None:
+            return self.filtered
         return self.candidates if self.rows is None else self.candidates.take(self.rows)
 
     @property
