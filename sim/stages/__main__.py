@@ -25,7 +25,7 @@ from .page import page, verdict_table
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "stages.md"
 OURS = "joint"
 SEEDS = 4
-"""A p99 of one replay rests on ten requests, and varies by a tenth."""
+"""The p99 of a single replay rests on ten requests."""
 
 
 def main() -> None:
