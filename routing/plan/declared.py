@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ...configs.dcgm import GPU_UTILIZATION
 from ...configs.discovery import DEFAULT_NAMESPACE
 from ...configs.engines import attribute_names
-from ...configs.errors import KeyPath
+from ...configs.errors import KeyPath, path_text
 from ...configs.schema import KVAtlasConfig, PluginConfig
 from ...scorers.core.params import BuildContext, PluginParams, RequestAttribute
 from ...scorers.core.prefix_source import MediaProducer, PrefixProducer
+from ...scorers.handlers.joint_cost import JointCostHandler
 from ...scorers.topology_extractor import TopologyExtractorParams
 from .producers import ProducedTiers
 
@@ -37,9 +38,34 @@ class Declared:
     """Kind -> its parameters."""
 
     @property
+    def is_filter(self) -> bool:
+        """Whether it drops endpoints in a profile."""
+        return "filter" in self.params
+
+    @property
     def decides(self) -> bool:
         """Whether it is part of a profile; the other kinds act for every profile."""
         return not PROFILE_KINDS.isdisjoint(self.params)
+
+
+def unread(
+    config: KVAtlasConfig, declared: Mapping[str, Declared], handler: JointCostHandler
+) -> Iterator[str]:
+    """Yield the scorers and pickers in profiles of which a handler runs the filters alone."""
+    for number, profile in enumerate(config.scheduling_profiles):
+        for position, reference in enumerate(profile.plugins):
+            found = declared.get(reference.plugin_ref)
+            if (
+                profile.name in handler.compared
+                and found is not None
+                and found.decides
+                and not found.is_filter
+            ):
+                place = path_text(("schedulingProfiles", number, "plugins", position))
+                yield (
+                    f"{place}: {reference.plugin_ref} has no effect: {handler.type} compares the endpoints that the filters keep by "
+                    "their costs"
+                )
 
 
 def producers_of(declared: Mapping[str, Declared]) -> dict[str, PrefixProducer]:

@@ -33,7 +33,7 @@ from ..errors import PluginLoadError, SchedulingError
 from ..kv_size import largest_kv_bytes
 from ..policy import RequestPolicy
 from .built_plugin import BuiltPlugin
-from .declared import Declared, context_of, producers_of
+from .declared import Declared, context_of, producers_of, unread
 from .entry_points import add_offered
 from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
@@ -261,6 +261,8 @@ class _Planner:
         if self._problems:
             return None
         self._notes += self._remarks(of_handlers)
+        if isinstance(handler, JointCostHandler):
+            self._notes += unread(self._config, self._declared, handler)
         if handler is None or is_alone:
             return profiles[names[0]]
         has_common = common.filters or common.admitters or common.predictor is not None

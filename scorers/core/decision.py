@@ -151,6 +151,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         denied: the admitter that refused the request, None if it was admitted.
         placement: the other stages of the request, None if the configuration has one profile.
         resolution: difference of totals below which chance decided; 0 if only between equal ones.
+        filtered: the candidates that filters kept, None if they kept all, or are to be taken from `table` again.
     """
 
     model: str
@@ -178,6 +179,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     denied: Denied | None = None
     placement: Placement | None = None
     resolution: float = 0.0
+    filtered: Candidates | None = None
 
     def lasting(self) -> Decision:
         """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 4 us.
@@ -195,7 +197,9 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     def lasting_with(self, table: KeptTable) -> Decision:
         """Return the decision with this copy of its table, and small inputs of its own."""
-        return replace(self, table=table, inputs=tuple([each and each.lasting() for each in self.inputs]))
+        return replace(
+            self, table=table, inputs=tuple([each and each.lasting() for each in self.inputs]), filtered=None
+        )
 
     @property
     def n_bytes(self) -> int:
@@ -227,6 +231,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     @property
     def kept(self) -> Candidates:
         """Return the candidates that filters kept, in the order of `totals` and scores."""
+        if self.filtered is not None:
+            return self.filtered
         return self.candidates if self.rows is None else self.candidates.take(self.rows)
 
     @property

@@ -172,6 +172,7 @@ class Profile:
             is_estimated=request.is_estimated,
             denied=denied,
             resolution=resolution,
+            filtered=kept if rows is not None else None,
         )
 
     def is_screened(self, decision: Decision) -> bool:
@@ -237,8 +238,7 @@ class Profile:
                 faults.append(fault)
             if verdicts is None:
                 continue
-            here = np.flatnonzero(verdicts.keep)
-            dropped = np.flatnonzero(~verdicts.keep)
+            here, dropped = verdicts.keep.nonzero()[0], (~verdicts.keep).nonzero()[0]
             drops.append(Drop(name, dropped if rows is None else rows[dropped], verdicts.reasons))
             kept, rows = kept.take(here), here if rows is None else rows[here]
             if not len(here):

@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection
 
 from ..core.base import Rng
-from ..core.candidates import Candidates
+from ..core.candidates import Candidates, LabelColumn
+from ..core.columns import Mask
 from ..core.model import RequestView
 from ..core.params import NoParams
 from ..core.ratings import Verdicts
@@ -34,10 +35,16 @@ class RoleFilter:
     def __init__(self, plugin_type: str, stage: str, roles: Collection[str | None]) -> None:
         self.type = plugin_type
         self._stage, self._roles = stage, frozenset(roles)
+        self._judged: tuple[LabelColumn, Mask] | None = None
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
-        return Verdicts(candidates.labelled(ROLE_LABEL).where(self._roles.__contains__), self._reasons)
+        column, judged = candidates.labelled(ROLE_LABEL), self._judged
+        if (
+            judged is None or judged[0] is not column
+        ):  # the same one until the fleet changes, if no filter came before
+            judged = self._judged = column, column.where(self._roles.__contains__)
+        return Verdicts(judged[1], self._reasons)
 
     def _reasons(self, dropped: Candidates) -> list[str]:
         return [

@@ -85,6 +85,11 @@ class JointCostHandler:
         self._headers = StageHeaders(params.profiles.prefill, params.profiles.encode)
         self._scorers = (WeightedScorer(self.type, self.type, 1.0),)
 
+    @property
+    def compared(self) -> tuple[str, str]:
+        """Return the names of the profiles of which the filters alone count."""
+        return self._params.profiles.decode, self._params.profiles.prefill
+
     def shared_sums(self) -> Mapping[str, SharedSums]:
         """See `SharesSums`."""
         pairs = self.model.pairs
@@ -123,10 +128,11 @@ class JointCostHandler:
             prefill = None
         computing = prefill.kept if prefill is not None else receiving.take(np.empty(0, np.intp))
         costs = placement_costs(params, self.model, request, receiving, computing, is_apart)
-        decode, column = self._picked(decode, receiving, costs.least, rng)
+        decode, column = self._picked(decode, receiving, costs.least, costs.least, rng)
         row, of_pairs = None, costs.best_pairs(column)
         if prefill is not None and of_pairs is not None:
-            chosen, row = self._picked(prefill, computing, of_pairs, rng)
+            shown = np.where(np.isinf(of_pairs), np.nan, of_pairs)
+            chosen, row = self._picked(prefill, computing, of_pairs, shown, rng)
             stages.append(Stage(PREFILL, profiles.prefill, chosen))
         return replace(decode, placement=self._placement(decode, stages, costs, row, column))
 
@@ -155,9 +161,9 @@ class JointCostHandler:
         return is_apart if is_apart.any() else None
 
     def _picked(
-        self, decision: Decision, kept: Candidates, cost_ms: FloatArray, rng: Rng
+        self, decision: Decision, kept: Candidates, cost_ms: FloatArray, shown_ms: FloatArray, rng: Rng
     ) -> tuple[Decision, int]:
-        """Return the decision of a profile with the cheapest of the candidates that it kept, and its row."""
+        """Return the decision of a profile with the cheapest of the candidates that it kept, and its row; infinite costs are shown as unknown."""
         scale_ms = self._params.scale_ms
         scores = unknown_as_zero(scale_ms / (scale_ms + cost_ms))
         row, tie = pick_highest(scores, rng)
@@ -165,7 +171,7 @@ class JointCostHandler:
         picked = replace(
             decision,
             scorers=self._scorers,
-            inputs=(Inputs(np.where(np.isinf(cost_ms), np.nan, cost_ms)),),
+            inputs=(Inputs(shown_ms),),
             scores=scores[np.newaxis, :],
             picked=(best.name,),
             row=row,

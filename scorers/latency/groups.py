@@ -67,6 +67,7 @@ class GroupedFits:
         max_factor: float = 20.0,
         half_life: float = 1000.0,
     ) -> None:
+        self._column: tuple[Sequence[float], FloatArray] = (), np.empty((0, 1))
         self._names, self._priors, self._label = tuple(priors), tuple(priors.values()), label
         self._max_factor, self._half_life = max_factor, half_life
         self._fits: dict[str, LinearFit] = {}
@@ -89,10 +90,14 @@ class GroupedFits:
     def costs(self, candidates: Candidates) -> FloatArray:
         """Return the cost of each feature: shape (features, 1), or (features, n) if there are groups."""
         if not self._label:
-            return np.array(self.costs_of(""))[:, np.newaxis]
+            costs = self.costs_of("")
+            if costs is not self._column[0]:  # it is the same tuple until something is learned
+                self._column = costs, np.array(costs)[:, np.newaxis]
+                self._column[1].flags.writeable = False
+            return self._column[1]
         labels = candidates.labelled(self._label)
-        costs = np.array([self.costs_of(self.group(value or "")) for value in labels.values])
-        by_row: FloatArray = costs.reshape(len(labels.values), len(self._priors))[labels.codes].T
+        by_value = np.array([self.costs_of(self.group(value or "")) for value in labels.values])
+        by_row: FloatArray = by_value.reshape(len(labels.values), len(self._priors))[labels.codes].T
         return by_row
 
     def costs_of(self, group: str) -> Sequence[float]:

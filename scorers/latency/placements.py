@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import mul
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -106,7 +107,8 @@ class PlacementCosts(NamedTuple):
 
     def _alone_option(self, column: int) -> PlacementOption:
         expected = self.weighed.alone
-        terms = _first_terms(expected.terms_ms[:, column].tolist())
+        own: list[float] = expected.costs[:, column if expected.costs.shape[1] > 1 else 0].tolist()
+        terms = _first_terms(list(map(mul, own, expected.features[:, column].tolist())))
         return PlacementOption(
             None,
             expected.candidates.name(column),
@@ -117,8 +119,8 @@ class PlacementCosts(NamedTuple):
         weighed, pairs = self.weighed, self.weighed.pairs
         if pairs is None:
             raise LookupError("no pair was weighed")
-        own = pairs.costs[:, row if pairs.costs.shape[1] > 1 else 0]
-        terms = _first_terms((own * pairs.features[:, row]).tolist())
+        own: list[float] = pairs.costs[:, row if pairs.costs.shape[1] > 1 else 0].tolist()
+        terms = _first_terms(list(map(mul, own, pairs.features[:, row].tolist())))
         return PlacementOption(
             weighed.prefill.name(row),
             weighed.alone.candidates.name(column),

@@ -55,8 +55,11 @@ class TpotCosts:
             now: monotonic seconds.
         """
         busy = accounts[BUSY_MS] * np.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
-        stretch = 1.0 / (1.0 - np.minimum(busy, MOST_BUSY))
-        return np.stack([stretch, ttft[BATCH] * stretch, ttft[QUEUE] / 1000.0])
+        found = np.empty((3, ttft.shape[1]))
+        found[0] = 1.0 / (1.0 - np.minimum(busy, MOST_BUSY))
+        np.multiply(ttft[BATCH], found[0], out=found[1])
+        np.divide(ttft[QUEUE], 1000.0, out=found[2])
+        return found
 
     def features_of(
         self, ttft: Sequence[float], accounts: Sequence[float], *, now: float

@@ -166,6 +166,30 @@ def test_plugins_without_a_part_in_a_profile_are_noted() -> None:
     assert [name for name, _, _ in plan.profile.scorers] == ["queue-scorer"]
 
 
+def test_scorers_of_profiles_that_are_compared_by_cost_are_noted_with_their_place() -> None:
+    sections = [
+        {"name": "decode", "plugins": [{"pluginRef": "decode-filter"}, {"pluginRef": "queue-scorer"}]},
+        {"name": "prefill", "plugins": [{"pluginRef": "random-picker"}, {"pluginRef": "prefill-filter"}]},
+        {"name": "encode", "plugins": [{"pluginRef": "encode-filter"}, {"pluginRef": "queue-scorer"}]},
+    ]
+
+    plan = planned(
+        "decode-filter",
+        "prefill-filter",
+        "encode-filter",
+        "queue-scorer",
+        "random-picker",
+        "joint-cost-handler",
+        schedulingProfiles=sections,
+    )
+
+    why = "has no effect: joint-cost-handler compares the endpoints that the filters keep by their costs"
+    assert plan.notes == (
+        f"schedulingProfiles[0].plugins[1]: queue-scorer {why}",
+        f"schedulingProfiles[1].plugins[0]: random-picker {why}",
+    )
+
+
 def test_parameters_without_effect_are_noted() -> None:
     given = {"kvEventsConfig": {"tracing": True, "concurrency": 4}, "sessionManager": "s"}
 
