@@ -50,7 +50,22 @@ def test_lost_messages_are_made_good() -> None:
     assert found.agreement.share >= 0.95
 
 
-def test_learned_costs_are_shared() -> None:
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_learned_costs_are_shared(replicas: int) -> None:
     config = replica_configs(FLEET)["latency"]
-    found = replay_replicas(TRACE, FLEET, config, Sharing(delay_s=0.0, batch_s=0.0), replicas=2)
-    assert found.agreement.share >= 0.95
+    alone = replay_replicas(TRACE, FLEET, config, Sharing(frozenset()), replicas=1)
+
+    together = replay_replicas(TRACE, FLEET, config, Sharing(delay_s=0.0, batch_s=0.0), replicas=replicas)
+
+    assert together.agreement.share == 1.0
+    assert together.figures["ttftMean"] == pytest.approx(alone.figures["ttftMean"], rel=0.01)
+
+
+def test_chance_decides_otherwise_by_its_name() -> None:
+    config = replica_configs(FLEET)["latency"]
+    first, again, other = (
+        replay_replicas(TRACE, FLEET, config, Sharing(frozenset()), replicas=1, chance=chance).figures
+        for chance in ("", "", "other")
+    )
+    assert first == again
+    assert first != other
