@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import random
 import signal
+import ssl
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -29,6 +30,7 @@ from ..common.processes import rss_bytes
 from ..common.server import Server, metric
 from ..common.tables import Table
 from . import reference
+from .chunk_clients import BOTH_STREAMED
 from .extproc_load import CLIENT_CPU, HEADERS
 from .soak_memory import grown
 
@@ -44,11 +46,6 @@ LEFT_S = 30.0
 BODY = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}'
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":" token"}}]}\n\n'
 
-BOTH_STREAMED = pb.ProtocolConfiguration(
-    request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
-    response_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
-)
-
 
 class Gateways:
     """What sends load to one server.
@@ -56,6 +53,7 @@ class Gateways:
     Args:
         binary: `chunkload`.
         address: of the server.
+        tls: whether it speaks TLS.
 
     Attributes:
         n_steady: times that the steady gateway came back.
@@ -63,8 +61,8 @@ class Gateways:
         failures: what went wrong.
     """
 
-    def __init__(self, binary: Path, address: str) -> None:
-        self._binary, self._address = binary, address
+    def __init__(self, binary: Path, address: str, *, tls: bool) -> None:
+        self._binary, self._address, self._tls = binary, address, tls
         self.n_steady = self.n_cut = 0
         self.failures: list[str] = []
 
@@ -95,7 +93,7 @@ class Gateways:
 
     async def cancelled(self) -> None:
         """Reset calls within their responses."""
-        async with grpc.aio.insecure_channel(self._address) as channel:
+        async with await self._channel() as channel:
             process: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
                 f"/{EXT_PROC_SERVICE}/Process"
             )
@@ -110,6 +108,16 @@ class Gateways:
                 self.n_cut += len(calls)
                 await asyncio.sleep(0.2)
 
+    async def _channel(self) -> grpc.aio.Channel:
+        if not self._tls:
+            return grpc.aio.insecure_channel(self._address)
+        host, _, port = self._address.rpartition(":")
+        certificate = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+        credentials = grpc.ssl_channel_credentials(certificate.encode())
+        return grpc.aio.secure_channel(
+            self._address, credentials, options=[("grpc.ssl_target_name_override", "localhost")]
+        )
+
     @contextlib.asynccontextmanager
     async def _gateway(
         self, n_streams: int, rate: float, seconds: float
@@ -118,6 +126,7 @@ class Gateways:
         gateway = await asyncio.create_subprocess_exec(
             *("taskset", "--cpu-list", str(CLIENT_CPU), str(self._binary), "-addr", self._address),
             *(f"-{name}={value}" for name, value in numbers.items()),
+            *(["-tls"] if self._tls else []),
             stdout=asyncio.subprocess.PIPE,
         )
         try:
@@ -170,9 +179,13 @@ async def _left(session: aiohttp.ClientSession) -> list[str]:
 async def _soak(options: argparse.Namespace, binary: Path) -> list[str]:
     memory, files = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder), sections={"extProc": {"threads": options.threads}})
+        sections: dict[str, dict[str, object]] = {
+            "extProc": {"threads": options.threads},
+            "server": {"tls": {"selfSigned": options.tls, "http": False}},
+        }
+        server = Server(Path(folder), sections=sections)
         async with server.running(), aiohttp.ClientSession(server.rest) as session:
-            gateways = Gateways(binary, server.address)
+            gateways = Gateways(binary, server.address, tls=options.tls)
             ends_at = time.monotonic() + options.minutes * 60
             sampling = asyncio.create_task(_sample(server.process.pid, memory, files))
             await asyncio.gather(
@@ -193,6 +206,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=float, default=20_000, help="chunks a second of the steady gateway (20000)"
     )
+    parser.add_argument("--tls", action="store_true", help="over TLS")
     parser.add_argument("--threads", type=int, default=2, help="of kvatlas for connections (2)")
 
 
