@@ -62,7 +62,7 @@ def run_one(benchmark: Benchmark, given: Sequence[str]) -> None:
     run = Run(benchmark)
     tables = tuple(benchmark.run(options))
     result = run.result(tables, _own(options))
-    if benchmark.has_tables:
+    if tables:
         _show(result)
     if options.json is not None:
         results.write(result, options.json)
