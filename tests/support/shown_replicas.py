@@ -25,6 +25,7 @@ def other(name: str, state: Any = "live", **more: Any) -> ReplicaOut:
 def replicas_answer(*others: ReplicaOut, problem: str | None = None) -> ReplicasOut:
     """Return the answer of a replica with these others."""
     own: dict[str, Any] = {"name": "kvatlas-1", "id": "kvatlas-1/1", "generation": 3, "configuration": "aa"}
+    own |= {"heard_picks": 0, "concurrent_picks": 0}
     return ReplicasOut(transport="mesh", problem=problem, replicas=list(others), **own)
 
 
