@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .example_decisions import AUDITED, DECISION, MATCH, ORIGIN, SUMMARY
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -22,82 +24,6 @@ class Example:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_MATCH = {
-    "default": {"vllm-0": {"longest_matched": 1200, "GPU": 800, "CPU": 1200, "DISK": 0, "DP": {"0": 1200}}}
-}
-_PREFIX = {
-    "rank": 0,
-    "usableTokens": 1200,
-    "predictedTokens": 0,
-    "tierTokens": {"gpu": 800, "cpu": 1200},
-    "runs": [{"tier": "gpu", "blocks": 50}, {"tier": "cpu", "blocks": 25}],
-}
-_TERM = {
-    "name": "queue-scorer",
-    "type": "queue-scorer",
-    "raw": 0,
-    "score": 1.0,
-    "weight": 2,
-    "product": 2.0,
-    "ageSeconds": 0.04,
-}
-_SCORED = {
-    "name": "vllm-0",
-    "address": "10.0.0.1:8000",
-    "total": 4.2,
-    "filteredBy": None,
-    "filterReason": None,
-    "filtersPassed": [],
-    "trust": "live",
-    "credit": 1.0,
-    "load": {"waiting": 0, "running": 3, "kvUtilization": 0.4, "ageSeconds": 0.04},
-    "inFlight": {"requests": 3, "tokens": 0},
-    "prefix": _PREFIX,
-    "predicted": None,
-    "scores": [_TERM],
-}
-_DECISION = {
-    "model": "qwen3",
-    "tokens": 1234,
-    "blocks": 77,
-    "picked": ["vllm-0"],
-    "tie": False,
-    "tied": [],
-    "picker": "max-score-picker",
-    "configGeneration": 3,
-    "noPrefixReason": None,
-    "cutReason": None,
-    "counterfactual": {"scorer": "queue-scorer", "weight": 2, "newWeight": 3.5, "picks": ["vllm-1"]},
-    "faults": [],
-    "endpoints": [_SCORED],
-}
-_ORIGIN = {
-    "requestId": "5f0c7a1e",
-    "time": "2026-11-21T18:24:29.120Z",
-    "traceparent": "",
-    "objective": "",
-    "priority": 0,
-    "fairnessId": "",
-    "slo": None,
-}
-_AUDITED = {
-    "verdict": "evicted",
-    "tier": "cpu",
-    "expectedTokens": {"gpu": 800, "cpu": 400},
-    "reusedTokens": {"gpu": 800, "cpu": 144},
-    "errorTokens": 256,
-}
-_SUMMARY = {
-    "requestId": "5f0c7a1e",
-    "time": "2026-11-21T18:24:29.120Z",
-    "model": "qwen3",
-    "tokens": 1234,
-    "usableTokens": 1200,
-    "picked": ["vllm-0"],
-    "total": 4.2,
-    "tie": False,
-    "configGeneration": 3,
-}
 _ENDPOINT = {
     "name": "vllm-0",
     "address": "10.0.0.1:8000",
@@ -205,7 +131,7 @@ _POINTS = [
 ]
 
 _RIVAL = {"name": "vllm-1", "total": 3.1, "terms": [{"name": "queue-scorer", "product": 1.0}]}
-_LIVE_DECISION = _SUMMARY | {
+_LIVE_DECISION = SUMMARY | {
     "terms": [{"name": "queue-scorer", "product": 2.0}],
     "rival": _RIVAL,
     "dropped": 0,
@@ -235,19 +161,19 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
     ),
     ("get", "/workers"): Example([_WORKER]),
     ("post", "/events"): Example({"applied": 1, "duplicates": 0, "stale": 0}),
-    ("post", "/query"): Example(_MATCH, body={"model": "qwen3", "token_ids": [9707, 11, 1879, 0]}),
+    ("post", "/query"): Example(MATCH, body={"model": "qwen3", "token_ids": [9707, 11, 1879, 0]}),
     ("post", "/query_by_hash"): Example(
-        _MATCH, body={"block_size": 16, "seq_hashes": [8773583392624668237, 14571380008329203442]}
+        MATCH, body={"block_size": 16, "seq_hashes": [8773583392624668237, 14571380008329203442]}
     ),
     ("post", "/v1/score"): Example(
-        _DECISION, body={"model": "qwen3", "messages": [{"role": "user", "content": "Where is my cache?"}]}
+        DECISION, body={"model": "qwen3", "messages": [{"role": "user", "content": "Where is my cache?"}]}
     ),
     ("get", "/v1/decisions"): Example(
-        {"decisions": [_SUMMARY], "nextCursor": None, "missingReplicas": []},
+        {"decisions": [SUMMARY], "nextCursor": None, "missingReplicas": []},
         parameters={"limit": 20, "endpoint": "vllm-0"},
     ),
     ("get", "/v1/decisions/{request_id}"): Example(
-        _DECISION | _ORIGIN | {"audited": _AUDITED}, parameters={"request_id": "5f0c7a1e"}
+        DECISION | ORIGIN | {"audited": AUDITED}, parameters={"request_id": "5f0c7a1e"}
     ),
     ("get", "/v1/audit"): Example(
         {
@@ -382,7 +308,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "usableTokensBefore": 1100000,
             "usableTokensAfter": 1090000.0,
             "endpoints": [{"name": "vllm-0", "before": 510, "after": 498.0}],
-            "moved": [{"decision": _SUMMARY, "leaders": ["vllm-1"]}],
+            "moved": [{"decision": SUMMARY, "leaders": ["vllm-1"]}],
         },
         body={"queue": 3},
     ),
