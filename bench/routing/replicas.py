@@ -3,14 +3,14 @@
 A workload is replayed on simulated engines and a virtual clock. Requests go to the replicas in turn. Beside them one picker that is
 told everything at once decides on every request too: a pick is equal if it is that picker's, or if chance could have made it so.
 Messages are late by the delay; changes within 5 ms of a message go together with the next one. `nothing` shares nothing, `counters`
-requests and tokens in flight alone, each 200 ms. All replicas read the same scrapes. The figures are those of a computation, and
-the same on any machine.
+requests and tokens in flight alone, each 200 ms. All replicas read the same scrapes. `latency-chance` has the means of several
+workloads, and one picker with other draws. The figures are those of a computation, and the same on any machine.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from statistics import fmean
 from typing import NamedTuple
@@ -33,11 +33,11 @@ NOTHING = Sharing(frozenset())
 COUNTERS = Sharing(frozenset({"bookings"}), delay_s=0.001, interval_s=0.2)
 
 
-WORKLOADS = {"latency": 4}
-"""Workloads per row by policy, 1 for the others: a pick by this policy changes all that follow."""
+OTHER_CHANCES = ("second", "third", "fourth")
+"""Other draws for one picker: how far apart its own figures are with a policy in which each pick changes those that follow."""
 
-OTHER_DRAWS = ("second", "third", "fourth")
-"""Other chances for one picker with the policy in which chance decides most: how far apart its figures are."""
+CHANCY = "latency"
+"""The policy whose replicas are compared over several workloads too."""
 
 
 class Case(NamedTuple):
@@ -49,20 +49,39 @@ class Case(NamedTuple):
     chance: str = ""
 
 
-def cases(policy: str) -> Iterator[Case]:
+def cases() -> Iterator[Case]:
     """Yield the rows of a policy."""
     yield Case(1, "-", NOTHING)
-    if policy == "latency":
-        for chance in OTHER_DRAWS:
-            yield Case(1, f"-, {chance} chance", NOTHING, chance)
     for replicas in (2, 3, 5):
         for delay_ms in DELAYS_MS:
-            # without a delay nothing waits for other changes either
-            batch_s = 0.005 if delay_ms else 0.0
-            yield Case(replicas, f"all, {delay_ms} ms", Sharing(delay_s=delay_ms / 1000, batch_s=batch_s))
+            yield _late(replicas, delay_ms)
     yield Case(3, "all, 5 ms, 1 % lost", Sharing(delay_s=0.005, loss=0.01))
     yield Case(3, "counters, each 200 ms", COUNTERS)
     yield Case(3, "nothing", NOTHING)
+
+
+def chance_cases() -> Iterator[Case]:
+    """Yield the rows of the comparison over several workloads."""
+    yield Case(1, "-", NOTHING)
+    for chance in OTHER_CHANCES:
+        yield Case(1, f"-, {chance} chance", NOTHING, chance)
+    for replicas in (2, 3, 5):
+        yield _late(replicas, 5)
+
+
+def _late(replicas: int, delay_ms: int) -> Case:
+    # without a delay nothing waits for other changes either
+    batch_s = 0.005 if delay_ms else 0.0
+    return Case(replicas, f"all, {delay_ms} ms", Sharing(delay_s=delay_ms / 1000, batch_s=batch_s))
+
+
+class _Plan(NamedTuple):
+    """A table: its name, the configuration of the replicas, its rows, and the workloads of each."""
+
+    name: str
+    config: KVAtlasConfig
+    rows: Sequence[Case]
+    seeds: range
 
 
 def main(args: argparse.Namespace) -> list[Table]:
@@ -70,19 +89,21 @@ def main(args: argparse.Namespace) -> list[Table]:
     configs = {
         name: each for name, each in replica_configs(FLEET).items() if name in args.policies.split(",")
     }
-    rows = {name: list(cases(name)) for name in configs}
-    seeds = {name: range(1, 1 + (args.seeds or WORKLOADS.get(name, 1))) for name in configs}
+    plans = [_Plan(name, config, list(cases()), range(1, 1 + args.seeds)) for name, config in configs.items()]
+    if CHANCY in configs:
+        seeds = range(1, 1 + args.workloads)
+        plans.append(_Plan(f"{CHANCY}-chance", configs[CHANCY], list(chance_cases()), seeds))
     tasks = [
-        (config, case, args.rate, args.groups, seed)
-        for name, config in configs.items()
-        for case in rows[name]
-        for seed in seeds[name]
+        (plan.config, case, args.rate, args.groups, seed)
+        for plan in plans
+        for case in plan.rows
+        for seed in plan.seeds
     ]
     with ProcessPoolExecutor(args.jobs) as pool:
         found = pool.map(_replayed, tasks)
         return [
-            _table(name, rows[name], [[next(found) for _ in seeds[name]] for _ in rows[name]])
-            for name in configs
+            table_of(plan.name, plan.rows, [[next(found) for _ in plan.seeds] for _ in plan.rows])
+            for plan in plans
         ]
 
 
@@ -100,7 +121,8 @@ def _replayed(task: tuple[KVAtlasConfig, Case, float, int, int]) -> ReplicatedRe
     return replay_replicas(trace, FLEET, config, case.sharing, replicas=case.replicas, chance=case.chance)
 
 
-def _table(policy: str, rows: list[Case], results: list[list[ReplicatedResult]]) -> Table:
+def table_of(name: str, rows: Sequence[Case], results: Sequence[Sequence[ReplicatedResult]]) -> Table:
+    """Return a table of the means over the workloads of each row."""
     lines: list[tuple[Cell, ...]] = []
     for case, found in zip(rows, results, strict=True):
         mean = {
@@ -119,7 +141,7 @@ def _table(policy: str, rows: list[Case], results: list[list[ReplicatedResult]])
     headings = (
         "replicas", "shared", "equal picks", "hit rate", "TTFT, mean", "TTFT, p99", "messages a request", "bytes a request"
     )  # fmt: skip
-    return Table(name=policy, title=f"policy {policy}", headings=headings, rows=tuple(lines))
+    return Table(name=name, title=f"policy {name}", headings=headings, rows=tuple(lines))
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -127,11 +149,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", type=int, default=100, help="groups of ten prompts with the same beginning"
     )
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        help=f"workloads per row; without it {WORKLOADS['latency']} of latency, 1 of others",
-    )
+    parser.add_argument("--seeds", type=int, default=1, help="workloads per row")
+    parser.add_argument("--workloads", type=int, default=2, help="workloads per row of latency-chance")
     parser.add_argument(
         "--policies", default="weights,approximate,latency", help="policies, separated by commas"
     )
