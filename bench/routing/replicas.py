@@ -137,9 +137,11 @@ def table_of(name: str, rows: Sequence[Case], results: Sequence[Sequence[Replica
             f"{1000 * mean['ttftP99']:.0f} ms",
             f"{fmean(each.messages for each in found):.1f}",
             f"{fmean(each.n_bytes for each in found) / 1024:.1f} KiB",
+            f"{100 * fmean(each.crossed for each in found):.2f} %",
         ))  # fmt: skip
     headings = (
-        "replicas", "shared", "equal picks", "hit rate", "TTFT, mean", "TTFT, p99", "messages a request", "bytes a request"
+        "replicas", "shared", "equal picks", "hit rate", "TTFT, mean", "TTFT, p99", "messages a request", "bytes a request",
+        "crossed picks",
     )  # fmt: skip
     return Table(name=name, title=f"policy {name}", headings=headings, rows=tuple(lines))
 

@@ -61,15 +61,23 @@ class ReplicaNetwork:
         """Return the simulated seconds."""
         return self.now
 
+    @property
+    def next_id(self) -> str:
+        """Id of the replica that joins next."""
+        return self._identity(len(self._replicas)).id
+
     def join(self, channels: dict[str, Channel]) -> None:
         """Add a replica with these channels, those among them that are shared."""
         number, wanted = len(self._replicas), self._sharing.channels
         shared = {name: each for name, each in channels.items() if wanted is None or name in wanted}
-        replica = Replica(Identity(f"replica-{number}", 1, "pool", "keys"), shared, silent_ns=5 * NS)
+        replica = Replica(self._identity(number), shared, silent_ns=5 * NS)
         replica.on_change = self._changed(number)
         self._replicas.append(replica)
         self._due.append(0.0)
         self._sent.append(-1.0)
+
+    def _identity(self, number: int) -> Identity:
+        return Identity(f"replica-{number}", 1, "pool", "keys")
 
     def run(self, until: float) -> None:
         """Let time pass: send what is due, and deliver what arrives."""

@@ -8,6 +8,7 @@ from random import Random
 
 from ...configs.schema import KVAtlasConfig
 from ...fleet.replicas.knowledge import Knowledge
+from ...fleet.replicas.picks import Picks
 from ...indexer.factory import index_core
 from ...routing.request_draws import RequestDraws
 from ...scorers.core.base import Rng
@@ -30,12 +31,14 @@ class ReplicatedResult:
         figures: see `figures.figures`.
         messages: received by all replicas together, per request.
         n_bytes: of these, per request.
+        crossed: share of the siblings' picks whose endpoint a replica had picked too, both unknown to each other.
     """
 
     agreement: Agreement
     figures: dict[str, float]
     messages: float
     n_bytes: float
+    crossed: float
 
 
 def replay_replicas(
@@ -67,8 +70,10 @@ def replay_replicas(
 
     network = ReplicaNetwork(sharing, Random("lost messages"))
     routers: list[IndexedRouter] = []
+    picks: list[Picks] = []
     for _ in range(replicas):
-        knowledge = Knowledge(network.clock)
+        knowledge = Knowledge(network.clock, me=network.next_id)
+        picks.append(knowledge.picks)
         routers.append(_router(config, fleet, knowledge, draws))
         network.join(knowledge.channels)
     router = ReplicatedRouter(routers, _router(config, fleet, None, draws), network, counts_from=warm_up)
@@ -80,6 +85,7 @@ def replay_replicas(
         figures(replayed, fleet.names),
         network.messages / n_requests,
         network.n_bytes / n_requests,
+        sum(each.n_concurrent for each in picks) / max(1, sum(each.n_heard for each in picks)),
     )
 
 

@@ -19,6 +19,7 @@ from kvatlas.fleet.replicas.sums import Sums
 from kvatlas.fleet.replicas.uses import Uses
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.holders import FASTEST
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.scorers.core.candidates import Directory
@@ -154,6 +155,19 @@ def test_endpoint_learns_from_the_routing_of_siblings_and_keeps_it() -> None:
     other.routes.drop("a")
 
     assert other.blocks("learns", prompt()) == 5
+
+
+def test_whole_brings_learned_blocks_in_their_order_of_use() -> None:
+    one, other = Place(), Place()
+    one.send("learns", prompt(seed=9))
+    one.send("learns", prompt(n_blocks=20))
+    other.routes.replace("a", one.routes.whole())
+    for place in (one, other):
+        place.atlas.set_capacity("learns", FASTEST, 12)
+        assert (place.blocks("learns", prompt(n_blocks=20)), place.blocks("learns", prompt(seed=9))) == (
+            12,
+            0,
+        )
 
 
 def test_whole_brings_open_predictions_and_learned_blocks() -> None:
