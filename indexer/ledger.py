@@ -27,7 +27,7 @@ from .holders import FASTEST, Place
 from .keys import BlockKey
 from .pending import Claim
 from .pooled import RETRIED
-from .rank_state import RankState
+from .saved_rank import SavedRank
 from .steps import BLOCK_COST, BYTES_PER_COST, EVENT_COST, PIECE, Steps, pieces
 from .tiers import TierId
 
@@ -50,7 +50,7 @@ def second_event(batch: LazyBatch | tuple[Event, ...]) -> Event | None:
     return batch[1] if len(batch) > 1 else None
 
 
-class RankLedger(RankState):
+class RankLedger(SavedRank):
     """State of one publisher (an endpoint's data-parallel rank), changed by its events."""
 
     # -- events ---------------------------------------------------------------------------------------------------
