@@ -10,6 +10,9 @@ from .units import Duration
 
 _MAX_SHOWN_CHARS = 60
 
+_MAX_PATTERN_CHARS = 20
+"""A longer regular expression explains nothing to a reader."""
+
 
 def expected(info: inspect.Type) -> str:
     """Describe the valid values of a type, such as `a whole number from 1 to 65535`."""
@@ -28,7 +31,8 @@ def expected(info: inspect.Type) -> str:
             words = "true or false"
         case inspect.StrType():
             words = "text" + _length(info.min_length, info.max_length, "characters")
-            words += f" that matches {info.pattern}" if info.pattern else ""
+            if info.pattern and len(info.pattern) <= _MAX_PATTERN_CHARS:
+                words += f" that matches {info.pattern}"
         case inspect.VarTupleType():
             words = "a list" + _length(info.min_length, info.max_length, "entries")
         case inspect.DictType():

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 
 from redis.asyncio.connection import Connection
 
@@ -109,7 +110,8 @@ class Valkey:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await asyncio.wait([asyncio.create_task(self._written())], timeout=LAST_WORDS_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._written(), LAST_WORDS_S)
             raise
         finally:
             for task in tasks:

@@ -129,5 +129,6 @@ async def test_policy_is_compared_and_changed_by_commands_without_a_file() -> No
     assert (found["policy"], found["file"]) == ("latency", None)
     assert found["requests"]["agreed"] + found["requests"]["disagreed"] == 6
     assert changed == (0, "latency (configuration 3)\n")
-    assert json.loads(shown[1]) == {"generation": 3, "policy": "latency"}
+    in_force = json.loads(shown[1])
+    assert (in_force["generation"], in_force["policy"], len(in_force["costs"])) == (3, "latency", 1)
     assert ended[1] == before[1]
