@@ -59,12 +59,14 @@ class Dispatcher:
         if faults or more_faults:
             self._records.count_faults(faults + more_faults)
         placement = decision.placement
-        n_computed = best.uncached_tokens(view) if decision.computing is decision else 0
         return Route(
             self._addresses(decision),
             decision,
             headers,
-            self._fleet.in_flight.book(best.name, tokens=n_computed + view.output_tokens, now=view.now),
+            # With a prefill stage the tokens come from there instead of being computed, before the first byte all the same.
+            self._fleet.in_flight.book(
+                best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
+            ),
             rewrite,
             prediction,
             self._records.routed(view, decision, prefix, repeat),

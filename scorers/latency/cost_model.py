@@ -164,7 +164,7 @@ class CostModel:
             quantities,
             expected_ms=float(found.ttft_ms[row]),
             work=tokens,
-            tokens=float((decision.best.uncached_tokens(request) if computes else 0) + request.output_tokens),
+            tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
             n_new=n_new,
             tpot_features=tpot,
             computes=computes,

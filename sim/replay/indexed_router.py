@@ -147,11 +147,9 @@ class IndexedRouter:
         """Send a request as it was decided: book it, predict its blocks, and have plugins learn from the pick."""
         view, prefix, decision = decided
         self._profile.picked(view, decision)
-        answering = self._book(decision, view, prefix, computes=decision.computing is decision)
+        answering = self._book(decision, view, prefix, computes=True)
         others = [
-            self._book(stage.decision, view, prefix, computes=True)
-            if stage.name == PREFILL
-            else _Part(self.in_flight.book(stage.decision.picked[0], tokens=0, now=view.now), None)
+            self._book(stage.decision, view, prefix, computes=stage.name == PREFILL)
             for stage in decision.stages
         ]
         self._open[request.number] = _Open(decision, answering, others)
@@ -189,10 +187,12 @@ class IndexedRouter:
             self._predictions.confirm(server, self.atlas.ledger(server, 0))
 
     def _book(self, decision: Decision, view: RequestView, prefix: Prefix, *, computes: bool) -> _Part:
-        """Book the part of a request on a server that gets its prompt's blocks, as the dispatcher of production does."""
+        """Book a stage on the server that was picked for it, as the dispatcher of production does."""
         best, now = decision.best, view.now
         tokens = best.uncached_tokens(view) if computes else 0
         booking = self.in_flight.book(best.name, tokens=tokens, now=now)
+        if not computes:
+            return _Part(booking, None)
         self.atlas.routed(best.name, prefix, best.prefix)
         return _Part(booking, self._predictions.routed(best, prefix, now=now))
 

@@ -74,7 +74,7 @@ async def test_each_server_is_booked_for_its_stage(parts: PickerParts) -> None:
     feedback = Feedback(parts.picker)
 
     route = await routed(parts)
-    assert in_flight(parts) == {"d": InFlightLoad(1, 0), "p": InFlightLoad(1, 40)}
+    assert in_flight(parts) == {"d": InFlightLoad(1, 40), "p": InFlightLoad(1, 40)}
 
     feedback.begun(ResponseBegun(route, is_first_token=True, served=None))
     assert in_flight(parts) == {"d": InFlightLoad(1, 0), "p": InFlightLoad(0, 0)}
