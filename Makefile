@@ -12,6 +12,8 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
 HOSTILE_SECONDS ?= 60
 REPLICA_RATE ?= 500
+# Tests wait for half of their time, so three of them keep two cores busy.
+TESTS_AT_ONCE ?= $(shell expr $$(nproc) + $$(nproc) / 2)
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
@@ -49,7 +51,7 @@ demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 	@$(BIN)/kvatlas demo $(ARGS)
 
 test: $(INSTALLED) test-programs ## All tests
-	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile $(ARGS)
 
 test-programs: $(INSTALLED) ## Chromium, promtool, redis-server and libfaketime from Debian, for tests (make test does it itself)
 	@scripts/test_programs.sh $(BIN)

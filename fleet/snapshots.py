@@ -292,9 +292,11 @@ class Snapshots:
 def _text(addresses: EndpointAddresses) -> str:
     """Write the addresses as the file keeps them; texts are compared, never parsed."""
     serving = str(addresses.serving) if addresses.serving is not None else None
-    written = {**asdict(addresses), "serving": serving}
-    for rank in written["ranks"]:
-        del rank["snapshots"]  # the same publisher with or without them
+    # the same publisher with or without a snapshot address
+    ranks = [
+        {key: value for key, value in asdict(rank).items() if key != "snapshots"} for rank in addresses.ranks
+    ]
+    written = {**asdict(addresses), "serving": serving, "ranks": ranks}
     return msgspec.json.encode(written).decode()
 
 

@@ -83,8 +83,8 @@ def _print_candidates(console: Console, decision: DecisionOut | StageOut) -> Non
 
 def _names_with_parts(decision: DecisionOut) -> list[str]:
     """Return the names of the scorers whose input has parts."""
-    first = next((each.scores for each in decision.endpoints if each.scores), [])
-    return [each.name for each in first if each.parts_ms is not None]
+    first = next((each for each in decision.endpoints if each.scores), None)
+    return [] if first is None else [each.name for each in first.scores if each.parts_ms is not None]
 
 
 def _print_parts(console: Console, decision: DecisionOut, name: str) -> None:
