@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.chats import PHASE_S, Tally
 from support.faketime import Clock, needs_faketime
-from support.replica_pool import NAMES, PHASE_S, WARM_S, Tally, judge, pool, sections_of, transports
+from support.replica_pool import NAMES, WARM_S, judge, pool, sections_of, transports
 from support.serve import GIVES_NOTICE
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from support.chats import PHASE_S
 from support.partition import Partition, parted_mesh, parted_server
 from support.replica_pool import (
     N_HELD,
-    PHASE_S,
     WARM_S,
     Pool,
     judge,

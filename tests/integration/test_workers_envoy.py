@@ -10,12 +10,9 @@ import os
 import random
 import re
 import signal
-import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -25,6 +22,7 @@ from kvatlas.sim.envoy import EnvoyConfig, EnvoyProcess, find_envoy, gateway_con
 from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
+from support.chats import PHASE_S, send_chats
 from support.envoy_gateway import ANY_PORT
 from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
@@ -35,52 +33,7 @@ pytestmark = [
         "KVATLAS_REPLICA_RATE" not in os.environ, reason="takes half a minute: make replica-check"
     ),
 ]
-RATE = float(os.environ.get("KVATLAS_REPLICA_RATE", "40"))
-PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "5"))
 N_WORKERS, N_SERVERS, REQUESTS_PER_CONNECTION = 3, 3, 50
-
-
-@dataclass
-class Tally:
-    """Responses of one phase."""
-
-    statuses: list[int] = field(default_factory=list[int])
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-
-    @property
-    def failed(self) -> int:
-        return sum(status != 200 for status in self.statuses)
-
-    @property
-    def hit_rate(self) -> float:
-        return self.cached_tokens / self.prompt_tokens
-
-
-async def ask(client: aiohttp.ClientSession, rng: random.Random, tally: Tally) -> None:
-    chat = rng.randrange(40)
-    prompt = [chat + 1, *(n * (chat + 3) % 250 + 1 for n in range(255)), *rng.choices(range(1, 250), k=16)]
-    body = {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 4}
-    try:
-        async with client.post("/v1/completions", json=body) as answer:
-            tally.statuses.append(answer.status)
-            usage: dict[str, Any] = (await answer.json())["usage"] if answer.status == 200 else {}
-    except aiohttp.ClientError:
-        tally.statuses.append(0)
-        return
-    tally.prompt_tokens += usage.get("prompt_tokens", 0)
-    details: dict[str, int] = usage.get("prompt_tokens_details") or {}
-    tally.cached_tokens += details.get("cached_tokens", 0)
-
-
-async def traffic(client: aiohttp.ClientSession, rng: random.Random) -> Tally:
-    """Send chats at the rate for one phase."""
-    tally, began = Tally(), time.monotonic()
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(int(PHASE_S * RATE)):
-            await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
-            tasks.create_task(ask(client, rng, tally))
-    return tally
 
 
 def pid_of(worker: int, parent: int) -> int:
@@ -170,19 +123,19 @@ async def test_killed_worker_fails_no_request_leaves_no_booking_and_comes_back_w
         client = await stack.enter_async_context(
             aiohttp.ClientSession(envoy.gateway_url, connector=aiohttp.TCPConnector(limit=0))
         )
-        await traffic(client, rng)
-        before = await traffic(client, rng)
+        await send_chats(client, rng, PHASE_S)
+        before = await send_chats(client, rng, PHASE_S)
         counts, undecided = await decided(served), await envoy.n_without_picker()
         assert min(counts.values()) > 0, f"the kernel spreads connections over all workers: {counts}"
 
-        hurt = asyncio.create_task(traffic(client, rng))
+        hurt = asyncio.create_task(send_chats(client, rng, PHASE_S))
         await asyncio.sleep(PHASE_S / 3)
         victim = max(counts, key=counts.__getitem__)
         os.kill(pid_of(victim, served.process.pid), signal.SIGKILL)
         during = await hurt
         await until(partial(is_whole, served), what="all workers again, with nothing in flight")
         undecided = await envoy.n_without_picker() - undecided
-        after = await traffic(client, rng)
+        after = await send_chats(client, rng, PHASE_S)
         print("\n| kill -9 of a worker |", *(f"{len(each.statuses)} requests, {each.failed} failed, hit rate {100 * each.hit_rate:.2f} % |" for each in (before, during, after)), f"{undecided} without a picker, decisions before {counts}")  # noqa: T201  # fmt: skip
 
         assert (before.failed, during.failed, after.failed) == (0, 0, 0)

@@ -10,13 +10,11 @@ import math
 import os
 import random
 import signal
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -26,38 +24,18 @@ from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
 from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
+from support.chats import PHASE_S, RATE, Tally, send_chats
 from support.envoy_gateway import ANY_PORT, pickers_in_use
 from support.replica_sections import Sections, mesh, on_cluster, on_server
 from support.serve import ANY_PORTS, ENDS_AT_ONCE, Served, serving
 from support.valkey_process import Server, cluster, one
 from support.waiting import until
 
-RATE = float(os.environ.get("KVATLAS_REPLICA_RATE", "40"))
 NAMES = ("one", "two", "three")
-N_SERVERS, N_CHATS, SHARED_TOKENS, TAIL_TOKENS = 4, 40, 256, 16
+N_SERVERS = 4
 N_HELD, HELD_TOKENS = 12, 1500
 LEAST_REACHED = 0.95
-PHASE_S = float(os.environ.get("KVATLAS_REPLICA_PHASE_S", "1.5"))
 WARM_S = min(PHASE_S, 10.0)
-
-
-@dataclass
-class Tally:
-    """Responses of one phase."""
-
-    statuses: list[int] = field(default_factory=list[int])
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    seconds: float = 0.0
-    """From the first request to the last response."""
-
-    @property
-    def failed(self) -> int:
-        return sum(status != 200 for status in self.statuses)
-
-    @property
-    def hit_rate(self) -> float:
-        return self.cached_tokens / self.prompt_tokens
 
 
 class Pool:
@@ -127,33 +105,8 @@ class Pool:
 
     async def traffic(self, seconds: float) -> Tally:
         """Send chats at the rate for so long."""
-        tally, began = Tally(), time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(int(seconds * RATE)):
-                await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
-                tasks.create_task(self._ask(tally))
-        tally.seconds = time.monotonic() - began
-        return tally
-
-    async def _ask(self, tally: Tally) -> None:
-        chat = self._rng.randrange(N_CHATS)
-        shared = [chat * 7 % 250 + 1, *(n * (chat + 3) % 250 + 1 for n in range(SHARED_TOKENS - 1))]
-        prompt = [*shared, *(self._rng.randrange(1, 250) for _ in range(TAIL_TOKENS))]
-        body = {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 2}
         assert self.client is not None
-        try:
-            async with self.client.post("/v1/completions", json=body) as answer:
-                tally.statuses.append(answer.status)
-                found: dict[str, Any] = await answer.json() if answer.status == 200 else {}
-        except aiohttp.ClientError:
-            tally.statuses.append(0)
-            return
-        usage: dict[str, Any] | None = found.get("usage")
-        if usage:
-            tally.prompt_tokens += usage["prompt_tokens"]
-            tally.cached_tokens += int(
-                usage["prompt_tokens_details"]["cached_tokens"] if usage.get("prompt_tokens_details") else 0
-            )
+        return await send_chats(self.client, self._rng, seconds)
 
     async def until_whole(self, n_live: int) -> None:
         """Wait until each replica that runs hears `n_live` others and all count the same requests in flight: all, then none."""
