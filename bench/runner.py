@@ -109,8 +109,8 @@ def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
 
 
 def _own(options: argparse.Namespace) -> results.Options:
-    """Return the options of the benchmark itself."""
-    return {name: value for name, value in vars(options).items() if name not in {"json", "write"}}
+    """Return the options of the benchmark itself; processes of a computation do not change its figures."""
+    return {name: value for name, value in vars(options).items() if name not in {"jobs", "json", "write"}}
 
 
 def _show(result: Result) -> None:
