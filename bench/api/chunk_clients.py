@@ -1,4 +1,4 @@
-"""What sends chunks of responses to a server: `chunkload`, a gateway in Go, and our own one, which costs a tenth of it.
+"""What sends chunks of responses to a server: `chunkload`, a gateway in Go, and our own one, which can send more.
 
 `chunkload` comes with the reference picker (see reference.py). The programs of `native/` are compiled when they are wanted.
 """
@@ -32,7 +32,7 @@ LAST = b'data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":
 BODY = f'{{"model":"{MODEL}","stream":true,"messages":[{{"role":"user","content":"hello hello"}}]}}'.encode()
 
 NO_COLLECTION = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
-"""Environment of `chunkload`: collecting garbage takes a quarter of the time of its core, and every chunk of that time waits for it."""
+"""Environment of `chunkload`: it collects no garbage meanwhile, since every chunk of that time would wait for it."""
 
 _PIECE_BYTES = 1 << 16
 _NATIVE = Path(__file__).parent / "native"
