@@ -61,14 +61,14 @@ def run_one(benchmark: Benchmark, given: Sequence[str]) -> None:
     options = parser.parse_args(given)
     run = Run(benchmark)
     tables = tuple(benchmark.run(options))
-    result = run.result(tables, _own(options))
+    result = run.result(tables, own_options(options))
     if tables:
         _show(result)
     if options.json is not None:
         results.write(result, options.json)
     if not options.write:
         return
-    if result.options != _own(parser.parse_args([])):
+    if result.options != own_options(parser.parse_args([])):
         print("neither bench/results nor the docs were written, since these are not the default options")
         return
     results.write(result, results.file_of(benchmark.name))
@@ -108,7 +108,7 @@ def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
     return parser
 
 
-def _own(options: argparse.Namespace) -> results.Options:
+def own_options(options: argparse.Namespace) -> results.Options:
     """Return the options of the benchmark itself; processes of a computation do not change its figures."""
     return {name: value for name, value in vars(options).items() if name not in {"jobs", "json", "write"}}
 

@@ -197,9 +197,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 
     def lasting_with(self, table: KeptTable) -> Decision:
         """Return the decision with this copy of its table, and small inputs of its own."""
-        return replace(
-            self, table=table, inputs=tuple([each and each.lasting() for each in self.inputs]), filtered=None
-        )
+        inputs = [each if each is None or callable(each.raw) else each.lasting() for each in self.inputs]
+        return replace(self, table=table, inputs=tuple(inputs), filtered=None)
 
     @property
     def n_bytes(self) -> int:
@@ -212,7 +211,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         """Upper bound of its memory that grows with the fleet, without the table."""
         n_bytes = self.scores.nbytes
         for inputs in self.inputs:
-            if inputs is not None:
+            if inputs is not None and not callable(inputs.raw):
                 n_bytes += inputs.n_bytes
         for each in self.drops:
             n_bytes += each.rows.nbytes

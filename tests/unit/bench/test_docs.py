@@ -9,15 +9,16 @@ import pytest
 from bench.catalog import MODULES, load
 from bench.common import docs, results
 from bench.common.benchmark import Benchmark
+from bench.runner import own_options
 
 PAGES = [pytest.param(page.read_text(), id=page.name) for page in docs.pages()]
 WITH_TABLES = [name for name in MODULES if load(name).has_tables]
 
 
-def defaults(benchmark: Benchmark) -> dict[str, object]:
+def defaults(benchmark: Benchmark) -> results.Options:
     parser = argparse.ArgumentParser()
     benchmark.add_options(parser)
-    return vars(parser.parse_args([]))
+    return own_options(parser.parse_args([]))
 
 
 @pytest.mark.parametrize("page", PAGES)
