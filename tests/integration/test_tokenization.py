@@ -77,9 +77,13 @@ async def test_prompt_is_scored_without_prefix_when_the_time_is_up_and_with_it_o
         late: list[str] = []
 
         async def some_are_late() -> bool:
-            texts = [f"{next(rounds)} {LONG[start : start + 60_000]}" for start in range(0, len(LONG), 60_000)]
+            texts = [
+                f"{next(rounds)} {LONG[start : start + 60_000]}" for start in range(0, len(LONG), 60_000)
+            ]
             answers = await asyncio.gather(*[score(served, text) for text in texts])
-            late.extend(text for text, (_, why) in zip(texts, answers, strict=True) if why == "tokenize_timeout")
+            late.extend(
+                text for text, (_, why) in zip(texts, answers, strict=True) if why == "tokenize_timeout"
+            )
             return bool(late)
 
         await until(some_are_late, what="a prompt that takes too long")
