@@ -125,11 +125,17 @@ def removed_block(seq: int) -> Frame:
 async def until_held(
     process: LocalProcess, engine: Player, name: str = "a", *, frame: Frame | None = None
 ) -> None:
-    """Publish a prompt until its blocks are in the index; messages before the subscription are lost."""
-    frame = frame or stored_prompt(0)
+    """Publish a prompt to those who have subscribed, and wait until its blocks are in the index.
+
+    It goes out once for each subscription that is new: again, it looks like a publisher that has begun anew.
+    """
+    frame, n_subscribed = frame or stored_prompt(0), 0
 
     async def held() -> bool:
-        await send(engine.pub, frame.parts)
+        nonlocal n_subscribed
+        if n_subscribed != engine.n_subscribed:
+            n_subscribed = engine.n_subscribed
+            await send(engine.pub, frame.parts)
         return bool(process.app.fleet.atlas.occupancy(name)[0].residencies)
 
     await until(held, what="blocks in the index")

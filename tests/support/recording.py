@@ -65,13 +65,14 @@ async def send(socket: zmq.asyncio.Socket, parts: Sequence[bytes]) -> None:
 
 @dataclass
 class Player:
-    """A real PUB and a real ROUTER socket that send the given messages, byte for byte.
+    """A real XPUB and a real ROUTER socket that send the given messages, byte for byte.
 
     Attributes:
-        events: address of the PUB socket.
+        events: address of the XPUB socket.
         replay: address of the ROUTER socket.
         history: messages that the ROUTER replays; tests may cut it.
         asked: first sequence numbers of the replay requests answered.
+        n_subscribed: subscriptions that have come; what is sent before the first is lost.
         close: closes both sockets, as a dying engine does; safe to call twice.
     """
 
@@ -80,6 +81,7 @@ class Player:
     pub: zmq.asyncio.Socket
     history: list[Parts] = field(default_factory=list[Parts])
     asked: list[int] = field(default_factory=list[int])
+    n_subscribed: int = 0
     close: Callable[[], None] = lambda: None
 
     async def publish(self, *frames: Frame) -> None:
@@ -91,6 +93,12 @@ class Player:
         """Publish one message and keep it for replay."""
         self.history.append(parts)
         await send(self.pub, parts)
+
+    async def count_subscriptions(self) -> None:
+        """Count subscriptions, until cancelled."""
+        while True:
+            is_new = (await self.pub.recv())[:1] == b"\x01"  # pyright: ignore[reportUnknownMemberType]  # pyzmq's stub
+            self.n_subscribed += is_new
 
     async def answer(self, router: zmq.asyncio.Socket) -> None:
         """Answer replay requests as vLLM 0.26 and later do, until cancelled."""
@@ -107,9 +115,10 @@ class Player:
 async def player(
     *, port: int = 0, replay_port: int = 0, connect: str | None = None
 ) -> AsyncGenerator[Player]:
-    """Run a player on 127.0.0.1, on free ports if they are 0; with `connect` its PUB socket connects there."""
+    """Run a player on 127.0.0.1, on free ports if they are 0; with `connect` its XPUB socket connects there."""
     context = zmq.asyncio.Context()
-    pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+    pub, router = context.socket(zmq.XPUB), context.socket(zmq.ROUTER)
+    pub.setsockopt(zmq.XPUB_VERBOSE, 1)
     if connect is None:
         pub.bind(f"tcp://127.0.0.1:{port or '*'}")
     else:
@@ -117,10 +126,11 @@ async def player(
         pub.connect(connect)
     router.bind(f"tcp://127.0.0.1:{replay_port or '*'}")
     playing = Player(connect or _address(pub), _address(router), pub)
-    task = asyncio.create_task(playing.answer(router))
+    tasks = [asyncio.create_task(each) for each in (playing.answer(router), playing.count_subscriptions())]
 
     def close() -> None:
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         context.destroy(linger=0)
 
     playing.close = close
@@ -128,7 +138,7 @@ async def player(
         yield playing
     finally:
         close()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _address(socket: zmq.asyncio.Socket) -> str:
