@@ -118,11 +118,17 @@ async def check(served: Served) -> tuple[str, list[str]]:
     return found["state"], found["evidence"]
 
 
+async def until_counted(served: Served, listener: str, peer: str) -> None:
+    """Wait for the count of a connection, which a thread may report after the peer has seen its end."""
+    await served.until_metric(f'kvatlas_tls_mismatches_total{{listener="{listener}",peer="{peer}"}} 1.0')
+
+
 @pytest.mark.slow
 async def test_doctor_names_a_gateway_without_tls(tmp_path: Path) -> None:
     async with serving({}, tmp_path, "--secure-serving=true") as served:
         before = await check(served)
         await send(served.ports["extProc"], PREFACE)
+        await until_counted(served, "server.extProc", "plaintext")
         assert await check(served) == (
             "fail",
             ["server.extProc listens with TLS: 1 connections came with plain text"],
@@ -135,9 +141,11 @@ async def test_doctor_names_a_gateway_without_tls(tmp_path: Path) -> None:
 async def test_doctor_names_a_gateway_with_tls(tmp_path: Path) -> None:
     async with serving({}, tmp_path) as served:
         await shake_hands(served.ports["metrics"])
+        await until_counted(served, "server.metrics", "tls")
         assert await check(served) == (
             "warn",
             ["server.metrics listens with plain text: 1 connections came with TLS"],
         )
         await shake_hands(served.ports["extProc"])
+        await until_counted(served, "server.extProc", "tls")
         assert (await check(served))[0] == "fail"
