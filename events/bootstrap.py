@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from .actions import Action
-from .errors import SnapshotError, WireError
+from .errors import FAILED, SnapshotError, WireError
 from .message import HARMLESS, Unreadable
 from .model import Batch
 from .recoverable import RecoverableStream
@@ -26,7 +26,7 @@ from .wire import MAX_PAYLOAD_BYTES, decode_batch
 log = logging.getLogger(__name__)
 
 APPLIED = "applied"
-"""Outcome of a snapshot that has replaced the state; others are the reasons of a `SnapshotError`."""
+"""Outcome of a snapshot that has replaced the state; others are the reasons of a `SnapshotError`, and `FAILED` for a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +97,27 @@ class Bootstrap:
             if not stream.wants_snapshot or not self._around.is_idle():
                 self._task = None  # the next tick decides anew
                 return
-            began, outcome = perf_counter(), APPLIED
+            began, outcome = perf_counter(), FAILED
             stream.await_snapshot()
             self._is_holding = True
             try:
                 await self._replace(await self.server.fetch())
+                outcome = APPLIED
             except SnapshotError as error:
                 outcome = error.reason
                 level = logging.DEBUG if outcome == self._last_outcome else logging.WARNING
                 log.log(level, "no snapshot from %s: %s", self.server.address, error)
             finally:
-                self._is_holding, self._last_outcome = False, outcome
                 self._recovery.ended(now=asyncio.get_running_loop().time())
-            self._task = None
-        self._around.sink.snapshot_ended(outcome, perf_counter() - began)
-        if outcome is not APPLIED:
-            self._around.do(stream.not_recovered())
+                if self._task is asyncio.current_task():  # else it was cancelled, and another one may run
+                    self._ended(outcome, perf_counter() - began)
+
+    def _ended(self, outcome: str, seconds: float) -> None:
+        """Count the outcome, and continue the stream without a snapshot if there is none."""
+        self._task, self._is_holding, self._last_outcome = None, False, outcome
+        self._around.sink.snapshot_ended(outcome, seconds)
+        if outcome != APPLIED:
+            self._around.do(self._around.stream.not_recovered())
 
     async def _replace(self, reply: SnapshotReply) -> None:
         """Apply the reply to a draft, and put this in the place of the present state.
