@@ -31,7 +31,7 @@ APPLIED = "applied"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a `Bootstrap` needs of its subscription.
+    """Parts of a subscription that its `Bootstrap` uses.
 
     Attributes:
         stream: of the publisher.
@@ -74,12 +74,12 @@ class Bootstrap:
             self._task = spawn(self._run(), "snapshot", of=self.server.address)
 
     def follow(self) -> None:
-        """Give up a snapshot that the stream no longer waits for: its publisher was lost, or has another life."""
+        """Cancel a snapshot that the stream no longer waits for: its publisher was lost, or has another life."""
         if self._task is not None and self._is_holding and not self._around.stream.awaits_snapshot:
             self.cancel()
 
     def cancel(self) -> None:
-        """Give up the snapshot that is being fetched or applied."""
+        """Cancel the snapshot that is being fetched or applied."""
         task, self._task, self._is_holding = self._task, None, False
         if task is not None:
             task.cancel()
@@ -87,7 +87,7 @@ class Bootstrap:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Give up, and wait until the sockets are closed."""
+        """Cancel, and wait until the sockets are closed."""
         self.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -120,7 +120,7 @@ class Bootstrap:
             self._around.do(self._around.stream.not_recovered())
 
     async def _replace(self, reply: SnapshotReply) -> None:
-        """Apply the reply to a draft, and put this in the place of the present state.
+        """Apply the reply to a draft, and replace the present state by it.
 
         Raises:
             SnapshotError: `other_life`, `outdated` or `malformed`.
@@ -155,7 +155,7 @@ class _Applying:
     """Applies a snapshot to a draft in turns. Implements `turns.Work`.
 
     Attributes:
-        done: whether all its events were readable, once it is applied.
+        done: completes with whether all its events were readable.
     """
 
     def __init__(self, draft: Draft, reply: SnapshotReply, decode: Callable[[bytes], Batch]) -> None:

@@ -40,8 +40,8 @@ class ReplicasOut(Own):
     )
     generation: int = Field(description="of the configuration in force here")
     configuration: str = Field(description="digest, as below")
-    heard_picks: int = Field(description="picks of the others that this replica was told")
+    heard_picks: int = Field(description="picks of the others, as received")
     concurrent_picks: int = Field(
-        description="those of an endpoint that this replica had picked too, both unknown to each other"
+        description="picks among them whose endpoint this replica had picked too, both before the other's message came"
     )
     replicas: list[ReplicaOut] = Field(description="the others, by name")

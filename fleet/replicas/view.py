@@ -41,7 +41,7 @@ class ReplicasView(Protocol):
 
     @property
     def picks(self) -> Picks:
-        """Picks that the siblings did not know."""
+        """Concurrent picks of this replica and its siblings."""
         ...
 
     def siblings(self) -> Sequence[Sibling]:
