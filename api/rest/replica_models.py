@@ -32,7 +32,9 @@ class ReplicaOut(Own):
 class ReplicasOut(Own):
     """Answer of `GET /v1/replicas`."""
 
-    transport: str = Field(description="`none` if this process decides alone")
+    transport: str = Field(
+        description="mesh or valkey; ipc between the workers of one pod; none if this process decides alone"
+    )
     name: str | None = Field(description="of this replica; null if it decides alone")
     id: str | None
     problem: str | None = Field(
