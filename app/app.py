@@ -71,8 +71,8 @@ class App:
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
         files: its source, watched for changes; None for a configuration that never changes.
-        place: among the workers of the same kvatlas; None if it is the only one.
-        on_beat: called while the event loop runs; None: nothing is.
+        place: place among the workers of the same kvatlas; None if it is the only one.
+        on_beat: called regularly while the event loop runs; None if nobody needs it.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -114,7 +114,7 @@ class App:
         config = self.live.in_force
         self.ports: dict[str, int] = {}
         """Ports of the listeners by configuration key; a listener that is off is absent."""
-        # A worker that is not ready would get a share of the connections to the port that all have.
+        # The kernel would send a worker that is not ready its share of the connections to the common port.
         self._at_once = tuple(each for each in LISTENERS if place is None or each != EXT_PROC)
         self._notice_s = config.server.drain_notice
         self._drain_s = config.server.drain_timeout
@@ -323,7 +323,7 @@ class App:
             self._registry.register(StateCollector(families))
 
     async def _settle_in(self) -> None:
-        """Begin snapshots when the endpoints are known; become ready and open what is closed when their event history is."""
+        """Begin snapshots once the endpoints are known; become ready and open the last listeners once their events are."""
         while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
             await asyncio.sleep(POLL_S)
         self._snapshots.begin()

@@ -15,7 +15,7 @@ HOUSEKEEPING_S = 1.0
 """Interval of the housekeeping task."""
 
 HEAP_EVERY = 5
-"""Rounds between two looks at the heap, each of which holds the loop for 0.1 to 2 ms."""
+"""Rounds between two checks of the heap; a check holds the loop for 0.1 to 2 ms."""
 
 SWEPT_AT_ONCE = 4096
 """Keys of removed endpoints that one sweep frees: it holds the loop for about 0.3 ms."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from .actions import Action
-from .errors import SnapshotError, WireError
+from .errors import FAILED, SnapshotError, WireError
 from .message import HARMLESS, Unreadable
 from .model import Batch
 from .recoverable import RecoverableStream
@@ -26,12 +26,12 @@ from .wire import MAX_PAYLOAD_BYTES, decode_batch
 log = logging.getLogger(__name__)
 
 APPLIED = "applied"
-"""Outcome of a snapshot that has replaced the state; others are the reasons of a `SnapshotError`."""
+"""Outcome of a snapshot that has replaced the state; others are the reasons of a `SnapshotError`, and `FAILED` for a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a `Bootstrap` needs of its subscription.
+    """Parts of a subscription that its `Bootstrap` uses.
 
     Attributes:
         stream: of the publisher.
@@ -74,12 +74,12 @@ class Bootstrap:
             self._task = spawn(self._run(), "snapshot", of=self.server.address)
 
     def follow(self) -> None:
-        """Give up a snapshot that the stream no longer waits for: its publisher was lost, or has another life."""
+        """Cancel a snapshot that the stream no longer waits for: its publisher was lost, or has another life."""
         if self._task is not None and self._is_holding and not self._around.stream.awaits_snapshot:
             self.cancel()
 
     def cancel(self) -> None:
-        """Give up the snapshot that is being fetched or applied."""
+        """Cancel the snapshot that is being fetched or applied."""
         task, self._task, self._is_holding = self._task, None, False
         if task is not None:
             task.cancel()
@@ -87,7 +87,7 @@ class Bootstrap:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Give up, and wait until the sockets are closed."""
+        """Cancel, and wait until the sockets are closed."""
         self.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -97,25 +97,30 @@ class Bootstrap:
             if not stream.wants_snapshot or not self._around.is_idle():
                 self._task = None  # the next tick decides anew
                 return
-            began, outcome = perf_counter(), APPLIED
+            began, outcome = perf_counter(), FAILED
             stream.await_snapshot()
             self._is_holding = True
             try:
                 await self._replace(await self.server.fetch())
+                outcome = APPLIED
             except SnapshotError as error:
                 outcome = error.reason
                 level = logging.DEBUG if outcome == self._last_outcome else logging.WARNING
                 log.log(level, "no snapshot from %s: %s", self.server.address, error)
             finally:
-                self._is_holding, self._last_outcome = False, outcome
                 self._recovery.ended(now=asyncio.get_running_loop().time())
-            self._task = None
-        self._around.sink.snapshot_ended(outcome, perf_counter() - began)
-        if outcome is not APPLIED:
-            self._around.do(stream.not_recovered())
+                if self._task is asyncio.current_task():  # else it was cancelled, and another one may run
+                    self._ended(outcome, perf_counter() - began)
+
+    def _ended(self, outcome: str, seconds: float) -> None:
+        """Count the outcome, and continue the stream without a snapshot if there is none."""
+        self._task, self._is_holding, self._last_outcome = None, False, outcome
+        self._around.sink.snapshot_ended(outcome, seconds)
+        if outcome != APPLIED:
+            self._around.do(self._around.stream.not_recovered())
 
     async def _replace(self, reply: SnapshotReply) -> None:
-        """Apply the reply to a draft, and put this in the place of the present state.
+        """Apply the reply to a draft, and replace the present state by it.
 
         Raises:
             SnapshotError: `other_life`, `outdated` or `malformed`.
@@ -150,7 +155,7 @@ class _Applying:
     """Applies a snapshot to a draft in turns. Implements `turns.Work`.
 
     Attributes:
-        done: whether all its events were readable, once it is applied.
+        done: completes with whether all its events were readable.
     """
 
     def __init__(self, draft: Draft, reply: SnapshotReply, decode: Callable[[bytes], Batch]) -> None:

@@ -1,4 +1,4 @@
-"""Streams of publishers that have snapshots: a loss is mended by all that the publisher holds, not by its history."""
+"""Streams of publishers that have snapshots: a loss is mended by the whole present state, not by the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class RecoverableStream(PublisherStream[ItemT]):
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether history of this life is lost that a snapshot would bring; publishers that have snapshots send an id."""
+        """Whether history of this life is lost, and the publisher has snapshots: then it sends an id."""
         is_free = self._connected and self._replay is None and not self._waits
         return is_free and bool(self.life) and (self._order.lost or self._unverified)
 

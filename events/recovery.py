@@ -1,4 +1,4 @@
-"""When to request snapshots of one publisher: after losses, and less often the sooner one follows the last."""
+"""Pauses between requests for snapshots of one publisher, which double while losses follow each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CALM_S = 60.0
 
 
 class Recovery:
-    """Pauses between the snapshots of one publisher, whatever became of them: a damaged one costs as much as a whole one.
+    """Pauses between the snapshots of one publisher. Failed ones count too: they cost as much as good ones.
 
     Args:
-        rng: random numbers in [0, 1), so that a fleet that lost its events together does not come back together.
+        rng: random numbers in [0, 1), so that a fleet that lost events together does not request snapshots together.
     """
 
     def __init__(self, rng: Callable[[], float]) -> None:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Draft(Protocol):
-    """A state that nobody sees, built from a snapshot."""
+    """A state that is built from a snapshot, invisible until it is adopted."""
 
     def apply(self, batch: Batch) -> Iterator[None]:
         """Apply a batch, one slice per step."""
         ...
 
     def adopt(self) -> None:
-        """Put it in the place of the publisher's present state, at once."""
+        """Replace the publisher's present state by this one, atomically."""
         ...
 
 
@@ -59,5 +59,5 @@ class EventSink(Protocol):
         ...
 
     def snapshot_ended(self, outcome: str, seconds: float) -> None:
-        """Count a snapshot: its outcome, one bounded word, and the time from the request on."""
+        """Count a snapshot: its outcome as one word of a fixed few, and its seconds since the request."""
         ...

@@ -45,7 +45,7 @@ class Endpoint:
     chunks: ChunkEvidence = field(default_factory=ChunkEvidence)
     """Chunk size of its slower tiers that its answers show."""
     ends: PromptEnds = field(init=False)
-    """What it reuses of prompts that are held whole."""
+    """Evidence about its reuse of prompts that are held whole."""
     drafter: DroppedBlock = field(init=False)
     """Whether it computes the last matched block of a prompt again."""
     prefill_tokens_per_s: float | None = None

@@ -1,8 +1,8 @@
-"""The end of prompts that are held whole: engines compute the last token themselves, and differ in what that costs.
+"""The end of prompts that are held whole: engines compute the last token again, some of them with its whole block.
 
 vLLM computes the last block again unless a slower tier has it; SGLang, whose tiers are one tree of pages, always does. Events
 show which of the two an engine is (`CPU_PINNED`), so that the rule needs no setting for them. For another engine the answers
-show that it is wrong, and a label sets it.
+contradict the rule, and a label sets it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NO_EVIDENCE = frozenset({Verdict.TOKENIZER, Verdict.OTHER_RANK, Verdict.STALE})
 
 
 class PromptEnds:
-    """What one endpoint reuses of prompts that end with a block and are held whole.
+    """Reuse by one endpoint of prompts that end with a full block and are held whole.
 
     Args:
         labels: labels of the endpoint.
 
     Attributes:
-        said: whether it reuses whole prompts, as its label says; None without one.
-        shown: the same as its answers show; None while they agree with the rule.
+        said: whether it reuses whole prompts, by its label; None without one.
+        shown: the same by its answers; None while they agree with the rule.
     """
 
     def __init__(self, labels: Mapping[str, str]) -> None:
@@ -37,7 +37,7 @@ class PromptEnds:
         self._n_in_a_row = 0
 
     def learn(self, found: Audited, *, block_size: int, unit_tokens: int) -> None:
-        """Learn from an audited answer; other prompts say nothing.
+        """Learn from an audited answer; prompts that do not end with a full block are ignored.
 
         Args:
             found: the answer.

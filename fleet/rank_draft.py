@@ -17,7 +17,7 @@ class SnapshotDraft:
 
     Args:
         draft: gets the events.
-        adopted: called with the LoRA adapters that the events name, once the rank has the state.
+        adopted: called with the LoRA adapters that the events name, after the rank has taken the state over.
     """
 
     def __init__(self, draft: RankDraft, adopted: Callable[[frozenset[str]], None]) -> None:

@@ -1,4 +1,4 @@
-"""A rank's state built from a snapshot of its publisher, in an index of its own, until it takes the place of the present one."""
+"""State of a rank that is built from a snapshot of its publisher, in an index of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .ledger import RankLedger
 
 
 class RankDraft:
-    """An empty state of a rank, which no match sees.
+    """A state of a rank, empty at first, that matches do not see.
 
     Args:
         atlas: of the rank.

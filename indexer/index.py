@@ -80,7 +80,7 @@ class BlockIndex(Protocol):
         ...
 
     def learn(self, holder: HolderId, keys: array[int]) -> int:
-        """Hold a prompt's blocks from its first on: as `keep`, for keys of which each stands for all before it.
+        """Hold a prompt's blocks from the first one on: as `keep`, for chained keys.
 
         An implementation may keep blocks that no other prompt shares as they came. Such blocks of another caller's keys,
         which stand for nothing before them, may count twice.

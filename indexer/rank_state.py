@@ -199,7 +199,7 @@ class RankState:
 
     @property
     def told_block_size(self) -> int | None:
-        """Tokens per block by the endpoint's metrics, None if they tell none."""
+        """Tokens per block by the endpoint's metrics, None if they have none."""
         return self._blocks.size.expected
 
     def layout(self) -> RankLayout | None:

@@ -61,7 +61,7 @@ class SavedRank(RankState):
             self._blocks.known.load(saved.holders)
 
     def replace(self, saved: SavedLedger, shared: Sequence[SavedShared], *, now: float) -> None:
-        """Take a dump in the place of the present state; tiers of which no event tells keep what was inferred.
+        """Replace the present state by a dump; tiers without events keep what was inferred.
 
         Args:
             saved: the new state.

@@ -14,7 +14,7 @@ MAX_STARTS = 16_384
 
 
 class SessionBlocks(NamedTuple):
-    """Consecutive blocks of a prompt that requests of one session stored; None: of requests without one."""
+    """Consecutive blocks of a prompt that requests of one session stored; `session` is None for requests without one."""
 
     session: str | None
     n_blocks: int
@@ -51,7 +51,7 @@ class Sessions:
         return runs
 
     def take(self, others: Sessions) -> None:
-        """Take over what another state of the same publisher knows."""
+        """Take over the sessions of another state of the same publisher."""
         self._starts = others._starts
 
     def clear(self) -> None:

@@ -23,7 +23,7 @@ _Key = tuple[str, EngineHash]
 
 
 class Recorder:
-    """What one publisher has published, as far as it is needed.
+    """State of one publisher, from which a snapshot is made.
 
     Attributes:
         has_failed: whether there are no snapshots any more; tests set it.
@@ -33,9 +33,9 @@ class Recorder:
         self.has_failed = False
         self._stores: dict[int, BlockStored] = {}
         self._held: dict[_Key, tuple[int, int]] = {}
-        """Copies of a block, and the store that told it last."""
+        """Copies of a block, and its last store."""
         self._told_by: dict[EngineHash, int] = {}
-        """The store that told a block's tokens last."""
+        """The last store with a block's tokens."""
         self._needs: dict[int, set[int]] = {}
         """The stores without which another has no meaning."""
         self._next = self._n_needed = 0

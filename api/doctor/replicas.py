@@ -47,7 +47,8 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
             )
     if live:
         oldest = max(each.age_s for each in live)
-        yield Finding(State.OK, f"{len(live)} others are heard, the last message {oldest:.1f} s ago at most")
+        others = "1 other is" if len(live) == 1 else f"{len(live)} others are"
+        yield Finding(State.OK, f"{others} heard, the last message {oldest:.1f} s ago at most")
 
 
 def _of(sibling: Sibling) -> Finding:

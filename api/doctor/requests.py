@@ -148,22 +148,20 @@ def _obeyed(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _learned(deployment: Deployment) -> Iterator[Finding]:
-    counts, remedy = deployment.counts, ""
-    n_picks = counts.total("kvatlas_picks_total")
+    counts = deployment.counts
     states = counts.by("state", "kvatlas_latency_costs_in_force")
     if not states:
         yield Finding(State.OK, "the policy has no cost model")
-    n_seen, errors = (
-        counts.total("kvatlas_latency_observations"),
-        counts.values("kvatlas_latency_mape"),
-    )
+    n_seen, errors = counts.total("kvatlas_latency_observations"), counts.values("kvatlas_latency_mape")
+    off = f", predictions off by at most {max(errors):.0%} in the mean" if any(errors) else ""
+    is_blind = counts.total("kvatlas_picks_total") >= FEW and not n_seen
     for state, n_groups in states.items():
-        found = State.OK if state in ("learned", "fixed") else State.UNKNOWN
-        if state == "few" and n_picks >= FEW and not n_seen:
-            found, remedy = State.WARN, _WITHOUT_TIMES
-        off = f", predictions off by at most {max(errors):.0%} in the mean" if any(errors) else ""
-        evidence = f"{_COSTS[state]} in {n_groups:.0f} groups of servers; {n_seen:.0f} times known{off}"
-        yield Finding(found, evidence, remedy)
+        groups = "1 group" if n_groups == 1 else f"{n_groups:.0f} groups"
+        evidence = f"{_COSTS[state]} in {groups} of servers; {n_seen:.0f} times known{off}"
+        if state == "few" and is_blind:
+            yield Finding(State.WARN, evidence, _WITHOUT_TIMES)
+        else:
+            yield Finding(State.OK if state in ("learned", "fixed") else State.UNKNOWN, evidence)
 
 
 _COSTS: Mapping[str, str] = {
@@ -174,7 +172,7 @@ _COSTS: Mapping[str, str] = {
 }
 """State of costs -> words."""
 
-_WITHOUT_TIMES = "the gateway must stream responses: processing_mode.response_body_mode FULL_DUPLEX_STREAMED"
+_WITHOUT_TIMES = "streamed responses: `stream: true` in requests, and processing_mode.response_body_mode FULL_DUPLEX_STREAMED of the gateway"
 
 CHECKS = (
     Check(

@@ -79,7 +79,9 @@ class QueryRequest(Standard):
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="ignored: each instance is matched at its own"
     )
-    sessions: bool = Field(False, description="kvatlas: also tell whose sessions stored the blocks")
+    sessions: bool = Field(
+        False, description="kvatlas: also return the sessions whose requests stored the blocks"
+    )
 
 
 class QueryByHashRequest(Standard):
@@ -113,7 +115,7 @@ class InstanceMatch(Standard):
     DP: dict[str, int] = Field(description="usable tokens of each data-parallel rank")
     sessions: list[SessionTokens] | None = Field(
         None,
-        description="if `sessions` was asked for: who stored what is in GPU memory, as far as events name sessions",
+        description="only with `sessions`: sessions that stored the blocks in GPU memory, as far as events name them",
     )
 
 

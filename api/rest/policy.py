@@ -19,7 +19,7 @@ def policy_routes(live: LiveConfig, answers: Answers) -> APIRouter:
 
     @router.get("/policy", summary="The policy in force")
     async def policy() -> PolicyOut:
-        """Return the name of the policy by which endpoints are chosen, and what it has learned of their costs."""
+        """Return the name of the policy in force, and the costs that it has learned."""
         costs = [
             CostsOut(
                 scorer=scorer,

@@ -15,7 +15,7 @@ class PolicyIn(Own):
 
 
 class CostsOut(Own):
-    """What a plugin with a cost model knows of a group of endpoints."""
+    """Costs in force for one group of endpoints, by one plugin."""
 
     scorer: str = Field(description="name of the plugin")
     group: str = Field(description="value of its group label; empty without one")
@@ -30,5 +30,5 @@ class PolicyOut(Own):
     generation: int = Field(description="of the configuration in force")
     policy: str = Field(description="weights or latency, or plugins for a configuration that lists its own")
     costs: list[CostsOut] = Field(
-        default=[], description="what cost models of the policy know; empty for a policy without one"
+        default=[], description="costs in force, by plugin and group; empty for a policy without a cost model"
     )

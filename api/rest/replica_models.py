@@ -32,7 +32,9 @@ class ReplicaOut(Own):
 class ReplicasOut(Own):
     """Answer of `GET /v1/replicas`."""
 
-    transport: str = Field(description="`none` if this process decides alone")
+    transport: str = Field(
+        description="mesh or valkey; ipc between the workers of one pod; none if this process decides alone"
+    )
     name: str | None = Field(description="of this replica; null if it decides alone")
     id: str | None
     problem: str | None = Field(
@@ -40,8 +42,8 @@ class ReplicasOut(Own):
     )
     generation: int = Field(description="of the configuration in force here")
     configuration: str = Field(description="digest, as below")
-    heard_picks: int = Field(description="picks of the others that this replica was told")
+    heard_picks: int = Field(description="picks of the others, as received")
     concurrent_picks: int = Field(
-        description="those of an endpoint that this replica had picked too, both unknown to each other"
+        description="picks among them whose endpoint this replica had picked too, both before the other's message came"
     )
     replicas: list[ReplicaOut] = Field(description="the others, by name")

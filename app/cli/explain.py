@@ -88,7 +88,7 @@ def _names_with_parts(decision: DecisionOut) -> list[str]:
 
 
 def _print_parts(console: Console, decision: DecisionOut, name: str) -> None:
-    """Print what the costs of the endpoints are made of, the least first, without parts that are 0 in all."""
+    """Print the parts of each endpoint's cost, cheapest endpoint first; parts that are 0 for all are left out."""
     costs = [
         (term.raw or 0.0, each.name, term.parts_ms)
         for each in decision.endpoints

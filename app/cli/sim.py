@@ -95,7 +95,7 @@ def replay(
         policies=policy or (),
         cpu_gib=numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
         endpoints=numbers("--endpoints", endpoints, int, at_least=1),
-        roles=_roles(roles, zones=zones),
+        roles=_roles(roles, link_gbit=link_gbit, zones=zones, zone_gbit=zone_gbit),
         zones=zones,
         network=hardware.network(link_gbit, zone_gbit_per_s=zone_gbit),
         gpu_blocks=gpu_blocks,
@@ -241,7 +241,7 @@ def simulate(
 
     options = SimulateOptions(
         servers=servers,
-        roles=_roles(roles, zones=zones),
+        roles=_roles(roles, link_gbit=link_gbit, zones=zones, zone_gbit=zone_gbit),
         zones=zones,
         network=hardware.network(link_gbit, zone_gbit_per_s=zone_gbit),
         host=host,
@@ -271,19 +271,23 @@ def simulate(
     _run(lambda console: run_simulate(console, options))
 
 
-def _roles(text: str | None, *, zones: int) -> tuple[str, ...]:
+def _roles(
+    text: str | None, *, link_gbit: float | None, zones: int, zone_gbit: float | None
+) -> tuple[str, ...]:
     """Parse the option `--roles`.
 
     Raises:
-        typer.BadParameter: it names no servers, or there are zones without roles.
+        typer.BadParameter: it names no servers, or another option has no effect without it or without zones.
     """
     from ...sim.errors import ReplayError
     from ...sim.roles import parse_roles
 
-    if text is None and zones > 1:
-        raise typer.BadParameter(
-            "needs --roles: only servers with roles send each other something", param_hint="--zones"
-        )
+    given = {"--link-gbit": link_gbit is not None, "--zones": zones > 1, "--zone-gbit": zone_gbit is not None}
+    for option, is_given in given.items():
+        if is_given and text is None:
+            raise typer.BadParameter("needs --roles: only these servers use a network", param_hint=option)
+    if zone_gbit is not None and zones == 1:
+        raise typer.BadParameter("needs --zones of at least 2", param_hint="--zone-gbit")
     try:
         return () if text is None else parse_roles(text)
     except ReplayError as error:

@@ -33,7 +33,7 @@ PATIENCE_S = 5.0
 """Longest wait for changes made at the same time on other replicas."""
 
 CATCH_UP_S = 1.0
-"""Longest wait at the start for what the siblings say about their configuration."""
+"""Longest wait at the start for the configurations of the siblings."""
 
 TURN_S = 0.05
 """Time between two looks at what takes too long, while a change is being made."""

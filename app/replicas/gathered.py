@@ -1,4 +1,4 @@
-"""Decisions and audit of all replicas, from whichever of them."""
+"""Decisions and audit of all replicas, answered by any of them."""
 
 from __future__ import annotations
 

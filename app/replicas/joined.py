@@ -13,8 +13,8 @@ from .transport import Traffic, Transport
 class Joined:
     """Implements `Transport`.
 
-    What is for everybody goes out on both, so that the workers of a pod go on when the network between pods fails. Where both
-    reach a sibling, the core drops the second copy by its number. What is for one sibling goes out once.
+    Messages to all go out on both, so that the workers of a pod continue if the network between pods fails. A sibling that gets
+    both copies drops the second one by its number. Messages to one sibling go out once.
 
     Args:
         pod: to the other workers of the pod.
@@ -32,7 +32,7 @@ class Joined:
 
     async def run(self) -> None:
         """See `Transport.run`."""
-        # Each of them starts again by itself: a failure of one leaves the other as it is.
+        # Each restarts by itself, so that a failure of one does not end the other.
         runs = [
             keep(self._pod.run, "messages of workers", needed=False),
             keep(self._network.run, "messages of other pods", needed=False),

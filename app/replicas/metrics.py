@@ -24,8 +24,8 @@ def replica_families(loop: ReplicaLoop | None, knowledge: Knowledge) -> Iterator
     dropped = counter("replica_dropped", "Messages that were not sent.", "reason")
     resyncs = counter("replica_resyncs", "Times that all that a sibling owns was asked for.")
     silenced = counter("replica_silenced", "Siblings that fell silent.")
-    heard = counter("replica_heard_picks", "Picks of siblings that this replica was told.")
-    concurrent = counter("replica_concurrent_picks", "Those of an endpoint that this replica had picked too, both unknown to each other.")  # fmt: skip
+    heard = counter("replica_heard_picks", "Picks of siblings, as received.")
+    concurrent = counter("replica_concurrent_picks", "Picks of siblings whose endpoint this replica had picked too, both before the other's message came.")  # fmt: skip
     connections = counter("replica_connections", "Connections to siblings, or to their server.")
     failures = counter("replica_connection_failures", "Connections to the server between the replicas that failed or broke.", "reason")  # fmt: skip
     if loop is not None:

@@ -27,7 +27,7 @@ class Replicas:
 
     Args:
         config: of this process.
-        place: among the workers of its pod; None if it is the only one.
+        place: place among the workers of its pod; None if it is the only one.
 
     Attributes:
         identity: of this process among them.

@@ -26,11 +26,11 @@ TIMEOUT_S = 1.0
 """Wait for all replies. A sibling that is busy for longer replies to nobody else either."""
 
 MAX_REPLYING = 64
-"""Replies being made at once; further requests get none, so that their senders count this replica as missing."""
+"""Most replies prepared at the same time; further requests get no reply, and their senders count this replica as missing."""
 
 PART_BYTES = 512 * 1024
 MAX_PARTS = 32
-"""A longer reply, beyond 16 MiB, is none: the explanation of one decision among 10,000 endpoints is shorter."""
+"""Longer replies, beyond 16 MiB, are not sent: the explanation of one decision among 10,000 endpoints is shorter."""
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 
@@ -49,7 +49,7 @@ class _Asked(msgspec.Struct, array_like=True, tag="?"):
 
 
 class _Replied(msgspec.Struct, array_like=True, tag="!"):
-    """A part of a reply; without parts there is none."""
+    """A part of a reply; `n_parts` is 0 if there is no reply."""
 
     number: int
     part: Annotated[int, Meta(ge=0)]
@@ -71,7 +71,7 @@ class Replies(Generic[Reply]):
 
 
 class _Pending:
-    """The reply of one sibling that is awaited."""
+    """The pending reply of one sibling."""
 
     def __init__(self) -> None:
         self.reply: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -142,7 +142,7 @@ class Requests:
                 try:
                     found[_name(sibling)] = read(reply)
                 except _UNREADABLE as error:
-                    log.warning("replica %s replied about %s what cannot be read: %s", sibling, topic, error)
+                    log.warning("replica %s: its reply about %s cannot be read: %s", sibling, topic, error)
         wanted = self._expected.union(map(_name, asked))
         return Replies(found, sorted(wanted - found.keys()))
 

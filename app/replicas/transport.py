@@ -56,6 +56,7 @@ class Traffic:
             dropped=self.dropped + other.dropped,
             refused=self.refused + other.refused,
             connections=self.connections + other.connections,
+            failures=self.failures + other.failures,
             problem=self.problem or other.problem,
         )
 

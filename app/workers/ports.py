@@ -15,7 +15,7 @@ _SETTINGS = {"ext_proc": "server.extProc", "health": "server.health"}
 
 
 class SharedPorts:
-    """Ports that the parent holds for its workers without listening, so that they stay the same and no other process gets them.
+    """Ports that the parent binds for its workers without listening, so that no other process can take them.
 
     Args:
         server: addresses as configured; port 0 takes a free one.
@@ -46,13 +46,14 @@ class SharedPorts:
         return msgspec.structs.replace(server, **actual)
 
     def close(self) -> None:
-        """Give the ports back."""
+        """Free the ports."""
         for each in self._held:
             each.close()
 
     def _hold(self, setting: str, text: str) -> str:
         where = HostPort.parse(text, lowest_port=0)
-        listen(setting, where.host, where.port).close()  # fails if others listen, which sharing would not
+        # raises if another process listens there, which a shared bind would not notice
+        listen(setting, where.host, where.port).close()
         held = bind(setting, where.host, where.port, is_shared=True)
         self._held.append(held)
         return text if where.port else str(HostPort(where.host, held.getsockname()[1]))

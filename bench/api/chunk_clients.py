@@ -1,4 +1,4 @@
-"""What sends chunks of responses to a server: `chunkload`, a gateway in Go, and our own one, which can send more.
+"""Clients that send chunks of responses to a server: `chunkload`, a gateway in Go, and a faster one of our own.
 
 `chunkload` comes with the reference picker (see reference.py). The programs of `native/` are compiled when they are wanted.
 """
@@ -39,7 +39,7 @@ _NATIVE = Path(__file__).parent / "native"
 
 
 class Said(msgspec.Struct):
-    """What `chunkload` prints: chunks, chunks per second, added latency in milliseconds, streams that came up short."""
+    """Output of `chunkload`: chunks, chunks per second, added latency in milliseconds, streams that came up short."""
 
     n: int
     rate: float
@@ -59,7 +59,7 @@ class Times(msgspec.Struct):
 
 
 class Streamed(msgspec.Struct):
-    """What our gateway prints: chunks per second, and latency of chunks and of decisions for short and for long prompts."""
+    """Output of our gateway: chunks per second, and latency of chunks and of decisions for short and for long prompts."""
 
     rate: float
     chunks: Times

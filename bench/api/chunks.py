@@ -84,7 +84,7 @@ async def kvatlas(
 
 
 async def measured(running: Running, binary: Path, options: tuple[str, ...]) -> tuple[Said, Spent]:
-    """Run `chunkload` once; returns what it says, and what the server spent."""
+    """Run `chunkload` once; return its output and the CPU time of the server."""
     before = Spent.by(running.pid)
     said = await load(running, binary, options)
     return said, Spent.by(running.pid).since(before)

@@ -1,4 +1,4 @@
-"""What one more replica costs engines and the network: events once more, and scrapes once more.
+"""Cost of one more replica for engines and the network: each event and each scrape once more.
 
 An engine's events of a prompt of 8,000 tokens that is new, and of as many blocks that it evicts, are published as vLLM 0.32 does, to one
 and to two subscribers. A scrape is one page of vLLM's metrics, as recorded.

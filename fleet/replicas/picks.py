@@ -1,4 +1,4 @@
-"""Picks of which two replicas did not know each other's: what is decided on a state that is out of date."""
+"""Concurrent picks: two replicas pick the same endpoint before either has received the other's pick."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 @dataclass(slots=True)
 class _Sibling:
-    """What a sibling knew of this replica's picks, None if that was lost; and the number of its next pick."""
+    """Number of this replica's last pick that a sibling had received, None if unknown; and the number of the sibling's next pick."""
 
     knew: int | None = None
     next: int | None = None
 
 
 class Picks:
-    """Channel `picks`: where each replica sent requests, and which picks of its siblings it knew then.
+    """Channel `picks`: the endpoints that each replica picked, and the picks of its siblings that it had received by then.
 
-    Two picks of one endpoint are concurrent if neither replica knew the other's. This replica makes a pick unknown to a sibling
-    exactly if the sibling's message about its own pick does not name it. So no clocks are compared. Payloads count once; a
-    lost one is missing in the counts, and nothing is decided by them.
+    Two picks of one endpoint are concurrent if neither replica had received the other's. A sibling's message about its pick names the
+    last pick of this replica that it had received, so no clocks are compared. Each payload counts once. A lost payload is missing
+    in the counts, by which nothing is decided.
 
     Args:
         me: id of this replica, as siblings know it; empty counts nothing.
 
     Attributes:
         n_heard: picks of siblings.
-        n_concurrent: those of them whose endpoint this replica had picked too, unknown to the sibling.
+        n_concurrent: picks among them whose endpoint this replica had picked too, in a message that the sibling had not received.
     """
 
     def __init__(self, me: str) -> None:
@@ -76,7 +76,7 @@ class Picks:
         self._parts: list[Part] = []
         self._n_waiting = 0
         self._news: dict[int, int] = {}
-        """Numbers of siblings' picks, heard since the last own one."""
+        """Mark of a sibling -> number of its last pick, if received since the last own pick."""
         self._last: dict[str, int] = {}
         """Number of this replica's last pick of each endpoint."""
         self._siblings: dict[str, _Sibling] = {}
@@ -101,7 +101,7 @@ class Picks:
         self._on_change = on_change
 
     def drain(self) -> Sequence[bytes]:
-        """See `Channel.drain`. Of more picks than a payload holds, the last ones are sent."""
+        """See `Channel.drain`. Only the last picks are sent if there are more than a payload holds."""
         if not self._n_waiting:
             return ()
         parts, n_waiting = self._parts, self._n_waiting
@@ -125,7 +125,7 @@ class Picks:
         if sibling.next is not None and made.first < sibling.next:
             return
         if made.first != sibling.next:
-            sibling.knew = None  # the payload that said so may be lost
+            sibling.knew = None  # the payload with that number may be lost
         n_heard = 0
         for part in made.parts:
             if self._me in part.heard:

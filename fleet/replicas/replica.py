@@ -34,7 +34,7 @@ MAX_REFUSED = 16
 """Refused senders that are shown."""
 
 MAX_LOGGED = 64
-"""Refusals that are logged, each sender once for each reason; anybody may send under any name."""
+"""Most refusals that are logged, once for each sender and reason; senders choose their names."""
 
 
 class Heartbeat(msgspec.Struct, array_like=True):
@@ -171,7 +171,7 @@ class Replica:
         match message.kind:
             case Kind.DELTA if (inbound := link.inbound.get(message.channel)) is not None:
                 inbound.delta(message.seq, message.payload)
-                if not inbound.is_behind:  # usual; `tick` asks for what other channels miss
+                if not inbound.is_behind:  # the usual case; `tick` requests what other channels miss
                     return
             case Kind.WHOLE if (inbound := link.inbound.get(message.channel)) is not None:
                 inbound.whole(message.seq, message.part, message.parts, message.payload)

@@ -176,7 +176,8 @@ class Routes:
             keys, size = ledger.learned_keys(), ledger.block_size
             if size is None:
                 continue
-            for begin in reversed(range(0, len(keys), MAX_KEYS)):  # what was used last is applied last
+            # the most recently used blocks are applied last
+            for begin in reversed(range(0, len(keys), MAX_KEYS)):
                 part = keys[begin : begin + MAX_KEYS]
                 sent.append(_sent(_Waiting(0, endpoint, size, ledger.lookahead, part, None), now))
         return list(_payloads(Changes(sent))) if sent else []

@@ -21,7 +21,7 @@ class ReplicasView(Protocol):
 
     @property
     def transport(self) -> str:
-        """Name of the transport, as `replicas.transport` has it."""
+        """Name of the transport, as `replicas.transport` has it; `ipc` between the workers of one pod."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class ReplicasView(Protocol):
 
     @property
     def picks(self) -> Picks:
-        """Picks that the siblings did not know."""
+        """Concurrent picks of this replica and its siblings."""
         ...
 
     def siblings(self) -> Sequence[Sibling]:

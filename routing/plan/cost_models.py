@@ -14,7 +14,7 @@ from ...scorers.latency.predictor import LatencyPredictor
 
 
 class NamedKnowledge(NamedTuple):
-    """What the model of a plugin knows of a group of endpoints."""
+    """Costs in force for one group of endpoints, by the name of the plugin."""
 
     scorer: str
     known: Knowledge
@@ -42,7 +42,7 @@ def joint_handler(profile: Deciding) -> JointCostHandler | None:
 
 
 def known_costs(profile: Deciding) -> Iterator[NamedKnowledge]:
-    """Yield what each model knows, by plugin and group. Cost: O(groups)."""
+    """Yield the costs in force by plugin and group. Cost: O(groups)."""
     for name, model in cost_models(profile).items():
         for known in knowledge(model.ttft.fits, model.tpot.fits, learns=model.learns):
             yield NamedKnowledge(name, known)

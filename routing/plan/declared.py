@@ -51,7 +51,7 @@ class Declared:
 def unread(
     config: KVAtlasConfig, declared: Mapping[str, Declared], handler: JointCostHandler
 ) -> Iterator[str]:
-    """Yield the scorers and pickers in profiles of which a handler runs the filters alone."""
+    """Yield notes on scorers and pickers in profiles whose filters alone a handler runs."""
     for number, profile in enumerate(config.scheduling_profiles):
         for position, reference in enumerate(profile.plugins):
             found = declared.get(reference.plugin_ref)

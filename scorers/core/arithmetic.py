@@ -72,7 +72,7 @@ def pick_highest(totals: FloatArray, rng: Callable[[], float]) -> tuple[int, boo
 def pick_near(totals: FloatArray, resolution: float, rng: Callable[[], float]) -> tuple[int, bool]:
     """Return the row of the highest total plus a draw times the resolution, and whether any other could have been.
 
-    A total is picked the seldomer the lower it is, and never if it is by the resolution below the highest.
+    Lower totals are picked less often, and never if they are lower than the highest by the resolution.
 
     Args:
         totals: at least one, all finite.

@@ -62,14 +62,14 @@ class Picker(Protocol):
 
 @runtime_checkable
 class PicksNear(Protocol):
-    """Picker for which totals may be too near to each other to tell which is better."""
+    """Picker that can leave nearly equal totals to chance."""
 
     def pick_near(self, totals: FloatArray, resolution: float, *, rng: Rng) -> tuple[Sequence[int], bool]:
         """Return at least one index, best first, and whether chance decided the first.
 
         Args:
             totals: at least one, all finite.
-            resolution: difference below which they do not tell which is better, above 0.
+            resolution: difference below which totals count as nearly equal, above 0.
             rng: uniform draws.
         """
         ...

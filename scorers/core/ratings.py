@@ -35,7 +35,7 @@ class Inputs(msgspec.Struct, frozen=True):
         raw: one input per candidate in the scorer's own unit, NaN if unknown; or a function that reads them from the table.
             A function costs nothing until someone asks.
         is_load: whether they are part of the load, so that they have its age.
-        parts: what they are made of, None if that is not shown.
+        parts: parts that add up to them, None if they have none.
     """
 
     raw: FloatArray | SmallFloats | InputsOf
@@ -81,7 +81,7 @@ class Ratings(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         scores: 0 (worst) to 1 (best), one per candidate.
         inputs: inputs of the scores, None if there are none to show.
-        resolution: largest difference from the best score that says nothing: chance decides among such candidates.
+        resolution: difference from the best score below which chance decides; 0 if only between equal scores.
     """
 
     scores: FloatArray

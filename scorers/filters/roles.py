@@ -40,9 +40,8 @@ class RoleFilter:
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
         column, judged = candidates.labelled(ROLE_LABEL), self._judged
-        if (
-            judged is None or judged[0] is not column
-        ):  # the same one until the fleet changes, if no filter came before
+        # the column is the same until the fleet changes, if no filter came before
+        if judged is None or judged[0] is not column:
             judged = self._judged = column, column.where(self._roles.__contains__)
         return Verdicts(judged[1], self._reasons)
 

@@ -87,7 +87,7 @@ class JointCostHandler:
 
     @property
     def compared(self) -> tuple[str, str]:
-        """Return the names of the profiles of which the filters alone count."""
+        """Return the names of the profiles whose filters alone count."""
         return self._params.profiles.decode, self._params.profiles.prefill
 
     def shared_sums(self) -> Mapping[str, SharedSums]:

@@ -44,7 +44,7 @@ FIRST_ROWS = 16
 """Rows of a new table, which doubles when it is full."""
 
 UNSETTLED_S = 0.025
-"""Time in seconds for which a sibling may not have heard of a pick: twice what changes are collected for, and 15 ms on the way."""
+"""Longest time until a sibling has received a pick: twice the time for which changes are collected, and 15 ms on the way."""
 
 MOST_SURPRISE = 0.5
 """Largest logarithm of an error from which a pace learns: a stall is not a speed."""
@@ -67,8 +67,8 @@ class OpenRequest(msgspec.Struct, gc=False):
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
         ready_at: monotonic seconds at which its prompt is expected to be computed.
-        is_foreseen: whether the expectation knew all that was sent there before. It did not if a sibling picked the same endpoint
-            at the same time; then its time says nothing of costs.
+        is_foreseen: whether the expectation included all requests sent there before. It did not if a sibling picked the same
+            endpoint at the same time; its time is then not learned from.
     """
 
     decision: Decision
@@ -103,7 +103,7 @@ class Accounts:
     def __init__(self) -> None:
         self._table: FloatArray = np.zeros((N_LINES, FIRST_ROWS))
         self._cells = _cells_of(self._table)
-        """The same numbers: reading and writing one costs less than through numpy."""
+        """View of `_table`: a single number is read and written faster than through numpy."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         """By row."""
@@ -111,7 +111,7 @@ class Accounts:
         self._places: RowArray = np.empty(0, np.intp)
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
-        """The last one by row, while there are siblings that may not have heard of it."""
+        """The last request by row, which siblings may not have received."""
         self._siblings = SiblingAccounts()
         self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
         """The lines of each endpoint, times as ages."""
@@ -289,7 +289,7 @@ class Accounts:
             self._siblings.teach_pace(row, siblings, self._table[:, row])
 
     def _note_added(self, row: int, *, now: float) -> None:
-        """Note that siblings have added work to an endpoint: they may not have known of the last request that was sent there."""
+        """Note that siblings have added work to an endpoint, perhaps before they received the last request sent there."""
         latest = self._latest.pop(row, None)
         if latest is not None and now - latest.decision.at < UNSETTLED_S:
             latest.is_foreseen = False

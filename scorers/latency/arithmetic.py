@@ -39,8 +39,8 @@ price that follows those that wait there, and the cost that scores 0.5."""
 
 
 COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
-"""Parts of a cost: the batch and the adapter are in the first, the wait for blocks in the second, attention in the third; what others
-wait longer, and the price of the blocks held, are the last."""
+"""Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks, `prefill` attention. `others` is the longer
+wait of others, `memory` the price of the blocks held."""
 
 Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
@@ -95,7 +95,7 @@ def cost_quantities(
 
 
 def cost_totals(features: FloatArray, costs: FloatArray) -> FloatArray:
-    """Return the sums of products by endpoint, added line by line, wherever the endpoint stands.
+    """Return the sums of products by endpoint, added line by line, so that they do not depend on the endpoint's row.
 
     Args:
         features: shape (d, n).

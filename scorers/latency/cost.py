@@ -25,7 +25,7 @@ COMPUTED = ("queue", "prefill", "attention")
 class LatencyCostScorer:
     """Score `1 / (1 + ms / scale_ms)`, where ms is the expected time to first token.
 
-    Ties: equal expected times score the same, and chance decides among those that the model cannot tell from the best, see
+    Ties: equal expected times score the same, and chance decides among those within the model's resolution of the best, see
     `CostModel.resolution`.
 
     Args:
@@ -51,7 +51,7 @@ class LatencyCostScorer:
         return Ratings(scores, Inputs(expected_ms), self._resolution(scores))
 
     def _resolution(self, scores: FloatArray) -> float:
-        """Return the difference between the best score and that of a cost which the model cannot tell from it. Cost: 1 us."""
+        """Return the difference of scores that corresponds to the resolution of costs at the best one. Cost: 1 us."""
         best = float(np.maximum.reduce(scores, initial=0.0))
         part = (1.0 - best) * self.model.resolution
         return best * part / (1.0 + part)

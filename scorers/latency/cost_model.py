@@ -34,8 +34,8 @@ MEAN_STEP = 0.01
 """Step of the running means of prompts and of times per output token, per observation."""
 
 MOST_NEAR = 0.05
-"""Largest part of a cost within which endpoints are taken as equal: errors of single times are larger, but the part of them that all
-endpoints have in common says nothing against the better one."""
+"""Largest part of a cost within which endpoints count as equal. Errors of single times are larger, but all endpoints share a part of
+them, which does not change their order."""
 
 NOTHING_OWN: FloatArray = np.zeros((N_LINES, 1))
 NOTHING_OWN.flags.writeable = False
@@ -105,7 +105,7 @@ class CostModel:
 
     @property
     def resolution(self) -> float:
-        """Return the part of a cost by which costs may differ although the model cannot tell them apart.
+        """Return the relative difference of costs below which the model does not distinguish them.
 
         It is the mean error of the times expected so far, and at most `MOST_NEAR`; costs that are not learned are taken as exact.
         """

@@ -177,9 +177,8 @@ class LinearFit:
 
     def state(self) -> FitState:
         """Return the state of the fit. Cost: O(d**3)."""
-        variances = np.linalg.inv(
-            self._squares + np.eye(len(self._squares))
-        ).diagonal()  # each prior has variance 1
+        priors = np.eye(len(self._squares))  # each has variance 1
+        variances = np.linalg.inv(self._squares + priors).diagonal()
         return FitState(
             coefficients=self._in_force,
             is_fitted=self._is_fitted,

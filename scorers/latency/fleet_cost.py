@@ -51,7 +51,7 @@ class FleetCostScorer(LatencyCostScorer):
     a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller the endpoint
     is.
 
-    Ties: equal costs score the same, and chance decides among those that the model cannot tell from the best, see
+    Ties: equal costs score the same, and chance decides among those within the model's resolution of the best, see
     `CostModel.resolution`.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a cost model knows, for people: the costs in force, since when, and how well they predict."""
+"""State of a cost model for people: the costs in force, why, and how well they predict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CostState(Enum):
 
 
 class Knowledge(NamedTuple):
-    """What is known of the costs of one group of endpoints.
+    """State of the costs of one group of endpoints.
 
     Attributes:
         group: value of the group label, empty without one.
@@ -42,7 +42,7 @@ class Knowledge(NamedTuple):
 
 
 def knowledge(first: GroupedFits, later: GroupedFits | None, *, learns: bool) -> Iterator[Knowledge]:
-    """Yield what is known of each group seen so far; of all endpoints together, if no group was seen.
+    """Yield the state of each group seen so far, or that of all endpoints together if no group was seen.
 
     Args:
         first: costs of the time to first token.

@@ -79,7 +79,7 @@ class Histogram:
         return [self._sum * factor, *(count * factor for count in self._counts)]
 
     def take(self, numbers: Sequence[float]) -> None:
-        """Add what `numbers` of another histogram returned; others than it returns are ignored. Cost: O(40)."""
+        """Add the `numbers` of another histogram; malformed ones are ignored. Cost: O(40)."""
         if len(numbers) != N_BUCKETS + 1 or min(numbers) < 0.0:
             return
         factor, counts = self._grown, numbers[1:]
@@ -110,7 +110,7 @@ class OutputLengths:
     def __init__(self) -> None:
         self._own: OrderedDict[Key, Histogram] = OrderedDict()
         self._theirs: dict[Key, Histogram] = {}
-        """Of all siblings together."""
+        """Sums over all siblings."""
         self._sums: dict[Key, Histogram] = {}
         """Cache: own and siblings' responses of a key that siblings have."""
         self.shared = SharedSums(
@@ -197,7 +197,7 @@ def _text(key: Key) -> str:
 
 
 def _key(text: str) -> Key | None:
-    """Return the key of a text of anybody, None if it has none."""
+    """Parse a key that a sibling sent; None if it is malformed."""
     length, colon, names = text.partition(":")
     if not colon or not length.isdecimal() or len(length) > 4:
         return None

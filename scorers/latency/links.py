@@ -74,7 +74,7 @@ class _Factor:
 
     @property
     def numbers(self) -> tuple[float, float, float]:
-        """Return what the observations say without the configured speed: weighted logarithm, weight, and their number.
+        """Return the observations without the configured speed: weighted logarithm, weight, and their number.
 
         The weight is the precision beyond that of the configured speed, so that weights of several processes add up.
         """
@@ -157,7 +157,7 @@ class Links:
             if len(self._speeds) >= MAX_LINKS:
                 return
             speed = self._speeds[link] = _Factor(SPREAD)
-        if link in self._theirs:  # this process learns from the error of what it knows alone
+        if link in self._theirs:  # learn from the error of the own estimate
             alone_ms = transfer_ms * math.exp(speed.log - self._together(link).log)
             expected_ms, transfer_ms = expected_ms - transfer_ms + alone_ms, alone_ms
         common, whole_ms = self._common, expected_ms * math.exp(self._common.log)
@@ -195,7 +195,7 @@ class Links:
             self._table[places[link[0]], places[link[1]]] = self.ms_per_token(link)
 
     def _together(self, link: Link) -> _Factor:
-        """Return what this process and its siblings know of a link."""
+        """Return the speed of a link by the observations of this process and its siblings."""
         own = self._speeds.get(link)
         theirs = self._theirs.get(link)
         if own is not None and theirs is None:
@@ -215,7 +215,7 @@ class Links:
     def _add_up(self, text: str, contributions: Sequence[Contribution]) -> None:
         try:
             link = _DECODE(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # not of a sibling's links
+        except (msgspec.DecodeError, UnicodeDecodeError):  # malformed
             return
         known = [each.numbers for each in contributions if len(each.numbers) == 3]
         known = [

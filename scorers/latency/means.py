@@ -1,4 +1,4 @@
-"""Running means of what requests need, learned from those of all processes."""
+"""Running means of the work and times of requests, learned from those of all processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunningMean:
         self.value = start or 0.0
         """The mean; 0 before the first observation if there is no start."""
         self._n = self._sum = self._n_known = 0.0
-        """Own observations, their sum, and the observations of all processes that the mean knows."""
+        """Number and sum of the own observations, and the number of observations of all processes in the mean."""
         self._taught: dict[str, tuple[float, float]] = {}
         """By owner, the number and the sum of the observations that were learned from."""
 
@@ -41,11 +41,11 @@ class RunningMean:
         self._sum += observed
 
     def numbers(self) -> Sequence[float] | None:
-        """Return the mean, the observations that it knows, the number of own ones and their sum; None before the first."""
+        """Return the mean, the number of observations in it, and number and sum of the own ones; None before the first own one."""
         return (self.value, self._n_known, self._n, self._sum) if self._n else None
 
     def learn(self, siblings: Sequence[Contribution]) -> None:
-        """Learn from what siblings observed since the last time. A new sibling's mean is taken if it knows more."""
+        """Learn from the siblings' new observations. A new sibling's mean replaces this one if it has more observations."""
         before, after = self._taught, dict[str, tuple[float, float]]()
         for owner, _, numbers in siblings:
             if len(numbers) != N_NUMBERS:

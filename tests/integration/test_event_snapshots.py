@@ -13,9 +13,11 @@ import zmq.asyncio
 from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.endpoints import EndpointAddresses
+from kvatlas.events.errors import FAILED
 from kvatlas.events.stream import Trust
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
+from kvatlas.indexer.draft import RankDraft
 from kvatlas.sim.held_port import HeldPort
 from support.fleets import make_fleet
 from support.leaks import no_new_tasks
@@ -169,6 +171,30 @@ async def test_reply_that_cannot_be_used_changes_nothing(
             await until(lambda: outcomes(registry, outcome))
             engine.publish(stored(9, 4, 6))
             await until(lambda: held(fleet.atlas, "a", [9])[-1] == {"gpu": 6, "cpu": 0, "disk": 0})
+
+
+async def test_bug_costs_one_snapshot_and_the_next_one_is_applied(
+    fleet: Fleet, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[BaseException] = []
+
+    def fail(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(RankDraft, "adopt", fail)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    async with source() as engine:
+        fill(engine)
+        fleet.add("a", engine.addresses(), {})
+        await until(lambda: outcomes(registry, FAILED), what="the failure")
+        assert trust(fleet) is Trust.PARTIAL
+        engine.publish(stored(9, 0, 4))
+        await until(lambda: outcomes(registry, "applied"), what="the next snapshot")
+        await agrees(fleet, engine)
+    loop.set_exception_handler(None)
+    assert [type(each) for each in failures] == [LookupError]
 
 
 async def test_endpoint_can_be_removed_while_its_snapshot_does_not_come(fleet: Fleet) -> None:

@@ -64,7 +64,7 @@ async def test_new_replica_knows_what_the_engine_has_forgotten_and_one_change_ho
             assert await wrong_answers(second, whole(messages), requests) == []
             (publisher,) = (await second.get("/v1/endpoints/vllm"))["publishers"]
             assert (publisher["trust"], publisher["counters"]["applied"]) == ("live", 0)
-            assert playing.asked == [N_BEFORE - 1]
+            assert set(playing.asked) == {N_BEFORE - 1}, "routine checks ask from there again"
 
             changed = await second.put("/v1/weights", {"queue": 5})
             assert [each["name"] for each in changed["replicas"]] == ["two", "one"]

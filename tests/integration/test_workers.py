@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,12 +156,9 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
         for worker in (0, 1):
             await workers.call_to(worker, f"of-{worker}")
         for worker in (0, 1):
-            listed = await ask(worker, "/v1/decisions")
-            assert {each["requestId"] for each in listed["decisions"]} == {"of-1", "of-0"}
-            assert listed["missingReplicas"] == []
+            await until(partial(lists_all, ask, worker), what="the decisions of both")
             for name in ("of-0", "of-1"):
-                found = await ask(worker, f"/v1/decisions/{name}")
-                assert (found["requestId"], found["configGeneration"]) == (name, 2)
+                await until(partial(explains, ask, worker, name), what=f"the decision {name}")
 
         for worker in (1, 0):
             before = ports_of(served, "rest")[worker]
@@ -174,6 +172,19 @@ async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) ->
             return [queue for _, queue in await in_force()] == [3, 3] and len(set(own)) == 1
 
         await until(are_the_files, what="the file's weights in force")
+
+
+async def lists_all(ask: Callable[[int, str], Awaitable[Any]], worker: int) -> bool:
+    """Return whether a worker lists the decisions of both; one that is busy for a second is missing."""
+    listed = await ask(worker, "/v1/decisions")
+    names = {each["requestId"] for each in listed["decisions"]}
+    return names == {"of-1", "of-0"} and listed["missingReplicas"] == []
+
+
+async def explains(ask: Callable[[int, str], Awaitable[Any]], worker: int, name: str) -> bool:
+    """Return whether a worker explains a decision, perhaps of the other one, which may be busy for a second."""
+    found = await ask(worker, f"/v1/decisions/{name}")
+    return (found.get("requestId"), found.get("configGeneration")) == (name, 2)
 
 
 async def hear_each_other(ask: Callable[[int, str], Awaitable[Any]]) -> bool:

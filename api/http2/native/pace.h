@@ -6,11 +6,10 @@
 
 namespace kvatlas::http2 {
 
-// Chunks that share the cost of a turn. That is the cost of about thirty chunks; with more of them each would wait longer for
-// little.
+// Chunks that share the cost of a turn, which is that of about thirty chunks. More of them would save little, and each would wait longer.
 constexpr double CHUNKS_A_TURN = 12;
 
-// A shorter rest is none: the system's timers are not more exact.
+// Shorter rests are skipped: the system's timers are not more exact.
 constexpr double LEAST_REST_S = 50e-6;
 
 // Returns the time in seconds until about `CHUNKS_A_TURN` have come, if `n` of them came within `since_s`; at most `most_s`.

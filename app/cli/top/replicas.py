@@ -13,7 +13,7 @@ _HEARD = ("live", "behind")
 
 
 def replicas_line(replicas: ReplicasOut) -> Text:
-    """Return how many others are heard, and what is wrong with each of the rest."""
+    """Return one line: the number of live siblings, and the problem of each other one."""
     heard = [each for each in replicas.replicas if each.state in _HEARD]
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append("replicas: ")

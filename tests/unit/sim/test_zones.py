@@ -29,9 +29,19 @@ def test_servers_have_no_zone_when_there_is_one() -> None:
     assert not any(each.zone for each in server_configs(SimulateOptions(roles=ROLES)))
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--zones", "2"], "--zones: needs --roles"),
+        (["--link-gbit", "25"], "--link-gbit: needs --roles"),
+        (["--roles", "prefill=1,decode=1", "--zone-gbit", "25"], "--zone-gbit: needs --zones"),
+    ],
+)
 @pytest.mark.parametrize("command", [["simulate"], ["replay", "trace.jsonl"]])
-def test_zones_without_roles_are_refused(command: list[str]) -> None:
-    result = CliRunner().invoke(app, [*command, "--zones", "2"])
+def test_option_without_the_one_that_it_needs_is_refused(
+    command: list[str], options: list[str], reason: str
+) -> None:
+    result = CliRunner().invoke(app, [*command, *options])
 
     assert result.exit_code == 2
-    assert "needs --roles" in result.output
+    assert reason in result.output

@@ -15,12 +15,12 @@ from kvatlas.configs.schema import KVAtlasConfig
 (CHECK,) = (each for each in CHECKS if each.name == "costs-learned")
 
 
-def deployment(figures: Mapping[str, float], state: str | None) -> Deployment:
+def deployment(figures: Mapping[str, float], *states: str) -> Deployment:
     registry = CollectorRegistry()
     for name, value in figures.items():
         Gauge(name, name, registry=registry).set(value)
-    if state is not None:
-        in_force = Gauge("kvatlas_latency_costs_in_force", "s", ["state"], registry=registry)
+    in_force = Gauge("kvatlas_latency_costs_in_force", "s", ["state"], registry=registry)
+    for state in states:
         in_force.labels(state).set(1.0)
     return Deployment(KVAtlasConfig(api_version="kvatlas/v1"), counts=Counts(registry))
 
@@ -37,16 +37,22 @@ def deployment(figures: Mapping[str, float], state: str | None) -> Deployment:
         ),
         pytest.param(
             {"kvatlas_latency_observations": 100.0, "kvatlas_latency_mape": 0.12},
-            "learned", State.OK, "learned costs in 1 groups of servers; 100 times known, predictions off by at most 12%",
+            "learned", State.OK, "learned costs in 1 group of servers; 100 times known, predictions off by at most 12%",
             id="learned",
         ),
     ],
 )  # fmt: skip
-def test_costs_in_force_are_told(
+def test_costs_in_force_are_reported(
     figures: Mapping[str, float], state: str | None, expected: State, evidence: str
 ) -> None:
-    (found,) = CHECK.look(deployment(figures, state))
+    (found,) = CHECK.look(deployment(figures, *([state] if state is not None else [])))
 
     assert found.state is expected
     assert evidence in found.evidence
     assert ("response_body_mode" in found.remedy) is (expected is State.WARN)
+
+
+def test_remedy_belongs_to_the_group_without_times_alone() -> None:
+    found = CHECK.look(deployment({"kvatlas_picks_total": 20.0}, "few", "fixed"))
+
+    assert [(each.state, bool(each.remedy)) for each in found] == [(State.WARN, True), (State.OK, False)]
