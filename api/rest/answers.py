@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ...configs.changes import Change
 from ...configs.section import PolicyName
+from ...events.stream import Trust
 from ...fleet.audit import EndpointAudit
 from ...fleet.fleet import Fleet
 from ...routing.decision_log import DecisionLog
@@ -16,7 +17,7 @@ from ...routing.plan.weights import weights_of
 from .audit_models import AuditOut, EndpointAuditOut
 from .decision_models import DecisionsOut, DecisionSummaryOut
 from .explanation import Explained, explained, summary
-from .models import ChangedOut, WeightsOut
+from .models import ChangedOut, ResetOut, WeightsOut
 
 
 class PageQuery(NamedTuple):
@@ -53,6 +54,10 @@ class Answers(Protocol):
 
     async def audit(self) -> AuditOut:
         """Return expected and reused tokens by endpoint."""
+        ...
+
+    async def reset(self, endpoint: str) -> ResetOut:
+        """Forget all that an endpoint holds, and learn it again; the endpoint is known here."""
         ...
 
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
@@ -117,6 +122,19 @@ class OwnAnswers:
         now = time.monotonic()
         books = ((endpoint.name, self._fleet.audit.of(endpoint.name)) for endpoint in self._fleet)
         return AuditOut(endpoints=[_audited(name, each, now) for name, each in books if each is not None])
+
+    async def reset(self, endpoint: str) -> ResetOut:
+        """See `Answers.reset`."""
+        n_blocks = sum(tier.residencies for tier in self._fleet.atlas.occupancy(endpoint))
+        self._fleet.reset(endpoint)
+        found = self._fleet.get(endpoint)
+        ranks = found.ranks if found is not None else ()
+        replaying = [each.number for each in ranks if each.trust is Trust.REPLAYING]
+        return ResetOut(endpoint=endpoint, forgotten=n_blocks, replaying=replaying)
+
+    def knows(self, endpoint: str) -> bool:
+        """Return whether there is an endpoint of that name."""
+        return self._fleet.get(endpoint) is not None
 
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:  # noqa: ARG002 - there are no replicas
         """See `Answers.set_weights`."""

@@ -128,7 +128,7 @@ def rest_app(
     app.include_router(score_routes(scores))
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
-    app.include_router(endpoint_routes(picker.fleet))
+    app.include_router(endpoint_routes(picker.fleet, answers))
     app.include_router(config_routes(live))
     app.include_router(weight_routes(live, picker.records.decisions, answers))
     app.include_router(policy_routes(live, answers))

@@ -197,7 +197,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
     ),
     ("get", "/v1/endpoints/{name}"): Example(_ENDPOINT, parameters=_NAME),
     ("post", "/v1/endpoints/{name}/reset"): Example(
-        {"endpoint": "vllm-0", "forgotten": 20480, "replaying": [0]}, parameters=_NAME
+        {"endpoint": "vllm-0", "forgotten": 20480, "replaying": [0], "missingReplicas": []}, parameters=_NAME
     ),
     ("get", "/v1/live"): Example(_FRAME),
     ("get", "/v1/index"): Example(_INDEX),

@@ -8,7 +8,7 @@ from ...api.rest.answers import PageQuery
 from ...api.rest.audit_models import AuditOut
 from ...api.rest.decision_models import DecisionsOut
 from ...api.rest.explanation import Explained
-from ...api.rest.models import ChangedOut, ReplicaGenerationOut, WeightsOut
+from ...api.rest.models import ChangedOut, ReplicaGenerationOut, ResetOut, WeightsOut
 from ...configs.section import PolicyName
 from ...routing.plan.live import LiveConfig
 from ...routing.plan.rest_changes import POLICY, SHADOW, WEIGHT
@@ -21,7 +21,7 @@ class ReplicaAnswers:
     """Implements `rest.answers.Answers`.
 
     Args:
-        gathered: decisions and audit of all replicas.
+        gathered: answers of all replicas together.
         live: its configuration.
         shared: its configuration among those of its siblings.
     """
@@ -40,6 +40,10 @@ class ReplicaAnswers:
     async def audit(self) -> AuditOut:
         """See `Answers.audit`."""
         return await self._gathered.audit()
+
+    async def reset(self, endpoint: str) -> ResetOut:
+        """See `Answers.reset`."""
+        return await self._gathered.reset(endpoint)
 
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
         """See `Answers.set_weights`; nothing has changed on any replica if it raises."""
