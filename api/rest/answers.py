@@ -73,6 +73,10 @@ class Answers(Protocol):
         """
         ...
 
+    async def set_capacities(self, changed: Mapping[str, object], *, force: bool = False) -> ChangedOut:
+        """Change capacities: name of a tier -> blocks, `auto` or `unlimited`. Raises as `set_weights`."""
+        ...
+
     async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:
         """Change the policy.
 
@@ -140,6 +144,10 @@ class OwnAnswers:
         """See `Answers.set_weights`."""
         found = _changed(self._live, await self._live.set_weights(changed))
         return WeightsOut(**dict(found), weights=weights_of(self._live.plan))
+
+    async def set_capacities(self, changed: Mapping[str, object], *, force: bool = False) -> ChangedOut:  # noqa: ARG002
+        """See `Answers.set_capacities`."""
+        return _changed(self._live, await self._live.set_capacities(changed))
 
     async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_policy`."""

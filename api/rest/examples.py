@@ -213,6 +213,13 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),
+    ("get", "/v1/capacities"): Example(
+        {"generation": 3, "capacities": {"gpu": "auto", "cpu": 41000, "storage": "auto"}}
+    ),
+    ("put", "/v1/capacities"): Example(
+        {"generation": 4, "changes": ["tiers[cpu].lruCapacityPerServer: 41000 -> 50000"], "replicas": []},
+        body={"cpu": 50000},
+    ),
     ("get", "/v1/replicas"): Example(
         {
             "transport": "mesh",

@@ -84,6 +84,7 @@ async def test_every_operation_is_described_with_examples_that_fit(tmp_path: Pat
         "POST /events",
         "POST /register",
         "POST /unregister",
+        "PUT /v1/capacities",
         "PUT /v1/policy",
         "PUT /v1/shadow",
         "PUT /v1/weights",
