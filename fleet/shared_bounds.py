@@ -12,6 +12,9 @@ from ..scorers.core.shared import Contribution, SharedSums
 from .endpoint import Endpoint
 from .rank import Rank
 
+_NOTHING = (0, 0, 0, 0.0)
+"""Lesson of a bound that has learned nothing; unlike none it does not look like that of a process that is gone."""
+
 
 class SharedBounds:
     """Bounds that the audit teaches, and capacities that evictions show, by endpoint, rank and tier.
@@ -34,6 +37,8 @@ class SharedBounds:
         self._tiers = {spec.name: TierId(number) for number, spec in enumerate(tiers.specs)}
         self._taught: set[str] = set()
         """Keys of the bounds that this process has published."""
+        self._begun_anew: set[str] = set()
+        """Keys of those of which it has learned nothing since the rank was reset."""
         self._others: dict[str, Sequence[Contribution]] = {}
         """Lessons of the others by key."""
         self._seen: dict[str, Sequence[Contribution]] = {}
@@ -60,9 +65,7 @@ class SharedBounds:
 
     def taught(self, rank: Rank, tier: str) -> None:
         """Note that the bound of a tier has learned from a request."""
-        key = _key(rank, tier)
-        self._taught.add(key)
-        self.lessons.note(key)
+        self._publish(_key(rank, tier))
 
     def follow(self, rank: Rank) -> None:
         """Take what was told before the rank was there, and withdraw what was learned before its reset. Cost: O(tiers)."""
@@ -72,17 +75,21 @@ class SharedBounds:
             key = _key(rank, tier)
             if key in self._seen:
                 self._see(rank, number, self._seen[key])
-            if key in self._taught and number not in rank.learned:
-                self._withdraw(key)
+            if key in self._taught and key not in self._begun_anew and number not in rank.learned:
+                self._begun_anew.add(key)
+                self.lessons.note(key)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Withdraw what was learned of an endpoint that is removed."""
         for rank in endpoint.ranks:
             for key in self._taught & {_key(rank, tier) for tier in self._tiers}:
-                self._withdraw(key)
+                self._taught.discard(key)
+                self._begun_anew.discard(key)
+                self.lessons.note(key)
 
-    def _withdraw(self, key: str) -> None:
-        self._taught.discard(key)
+    def _publish(self, key: str) -> None:
+        self._taught.add(key)
+        self._begun_anew.discard(key)
         self.lessons.note(key)
 
     def _place(self, key: str) -> tuple[Rank, TierId] | None:
@@ -95,16 +102,21 @@ class SharedBounds:
         return None
 
     def _lesson(self, key: str, _: float) -> Sequence[float] | None:
+        if key in self._begun_anew:
+            return _NOTHING
         place = self._place(key) if key in self._taught else None
         found = place[0].learned.get(place[1]) if place is not None else None
         return found.lesson if found is not None else None
 
     def _take_lessons(self, key: str, others: Sequence[Contribution]) -> None:
+        is_one_gone = len(others) < len(self._others.get(key, ()))
         _keep(self._others, key, others)
         if (place := self._place(key)) is not None:
             rank, tier = place
             if (found := rank.learned.get(tier)) is not None:
                 found.add_up(_since_reset(rank, others))
+                if is_one_gone:  # what it taught may have reached this process alone
+                    self._publish(key)
 
     def _sighted(self) -> Sequence[str]:
         return [

@@ -251,6 +251,32 @@ async def test_replicas_have_the_bound_that_requests_of_any_of_them_taught_until
         assert (engine.bound(CPU), sibling.bound(CPU)) == (None, None)
 
 
+async def test_bound_that_one_replica_alone_has_heard_reaches_the_others_when_its_teacher_is_gone() -> None:
+    config = tiers(source="inferred")
+    async with make_fleet(config) as fleet, make_fleet(config) as near, make_fleet(config) as far:
+        one, other, third = channel_of(fleet), channel_of(near), channel_of(far)
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=400, media=["GPU"])
+        replicas = AuditedEndpoint(near), AuditedEndpoint(far)
+        served = prompts("few_documents", 200)
+        engine.serve(itertools.islice(served, 150))
+        for channel in (other, third):
+            channel.replace("one", one.whole())
+        for each in (near, far):
+            each.tick(now=0.0)
+        engine.serve(served)
+        pass_on(one, other)
+        near.tick(now=0.0)
+        assert replicas[0].bound(CPU) != replicas[1].bound(CPU)
+
+        for channel in (other, third):
+            channel.drop("one")
+        for payload in other.drain():
+            third.apply("other", payload)
+        for each in (near, far):
+            each.tick(now=0.0)
+        assert replicas[0].bound(CPU) == replicas[1].bound(CPU) == engine.bound(CPU)
+
+
 async def test_replica_that_starts_knows_the_capacities_that_evictions_showed_to_others() -> None:
     async with make_fleet(tiers()) as fleet, make_fleet(tiers()) as late:
         one, third = channel_of(fleet), channel_of(late)
