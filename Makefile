@@ -12,6 +12,10 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
 HOSTILE_SECONDS ?= 60
 REPLICA_RATE ?= 500
+# Seconds of each phase, and for which the server between the replicas is away.
+REPLICA_PHASE_S ?= 60
+REPLICA_GONE_S ?= 60
+REPLICA_FIGURES := build/replica-check.jsonl
 # Tests wait for half of their time, so three of them keep two cores busy.
 TESTS_AT_ONCE ?= $(shell expr $$(nproc) + $$(nproc) / 2)
 
@@ -31,7 +35,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: replica-check replicas slo curves ladders stages compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: replica-check replica-figures replicas slo curves ladders stages compatibility engines hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -88,9 +92,13 @@ replicas: $(INSTALLED) ## Several replicas beside one picker, and what siblings 
 	$(BIN)/python -m bench replica-cost --write
 
 replica-check: $(INSTALLED) test-programs ## Three replicas behind Envoy, killed, frozen, cut off, updated, without their server, at REPLICA_RATE requests/s: 50 minutes
-	KVATLAS_REPLICA_RATE=$(REPLICA_RATE) KVATLAS_REPLICA_PHASE_S=60 KVATLAS_REPLICA_GONE_S=60 \
-		$(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py tests/integration/test_replicas_partition.py \
+	@rm -f $(REPLICA_FIGURES)
+	KVATLAS_REPLICA_RATE=$(REPLICA_RATE) KVATLAS_REPLICA_PHASE_S=$(REPLICA_PHASE_S) KVATLAS_REPLICA_GONE_S=$(REPLICA_GONE_S) \
+		KVATLAS_REPLICA_FIGURES=$(REPLICA_FIGURES) $(BIN)/pytest -s --timeout=3600 tests/integration/test_replicas_envoy.py tests/integration/test_replicas_partition.py \
 		tests/integration/test_workers_envoy.py $(ARGS)
+
+replica-figures: $(INSTALLED) ## Writes what make replica-check has measured into docs/replicas.md
+	PYTHONPATH=tests $(BIN)/python -m support.replica_figures $(REPLICA_FIGURES) docs/replicas.md
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
 	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)

@@ -127,7 +127,8 @@ class App:
         )
         self.fleet = self._configured.fleet
         if self._replicas is not None:
-            self._replicas.knowledge.follow(self.fleet.atlas, self.fleet.predictions, self.fleet.audit.shared)
+            learned = {"audit": self.fleet.audit.shared, **self.fleet.bounds.shared.sums}
+            self._replicas.knowledge.follow(self.fleet.atlas, self.fleet.predictions, learned)
         self._models = ServedModels(
             config, endpoint_urls=self.fleet.answering_urls, on_outcome=RemoteMetrics(self._registry).ended
         )

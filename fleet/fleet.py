@@ -74,12 +74,12 @@ class Fleet:
         self.known_loads = KnownLoads(self.in_flight)
         scraper.use_accounts(self.known_loads)
         self.audit = Audit()
-        self._bounds = TierBounds(atlas, settings)
+        self._endpoints: dict[str, Endpoint] = {}
+        self.bounds = TierBounds(atlas, settings, self._endpoints)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether the configuration fills the fastest tier from routing and ignores event streams."""
         self.settings = settings
         self._use_sizes()
-        self._endpoints: dict[str, Endpoint] = {}
         self.changes = 0
         """Endpoints and ranks that were added or removed so far, for those who keep what follows from them."""
         self._use_credits()
@@ -180,6 +180,7 @@ class Fleet:
         self.predictions.forget(name)
         self.in_flight.forget(name)
         self.audit.forget(name)
+        self.bounds.shared.forget(endpoint)
         self._table.remove(name)
         self._metrics.forget(name)
         for forget in self.forgotten:
@@ -275,7 +276,7 @@ class Fleet:
         self.audit.add(found, now=now)
         endpoint = self._endpoints.get(found.endpoint)
         if endpoint is not None:
-            self._bounds.learn(endpoint, found)
+            self.bounds.learn(endpoint, found)
             for news in endpoint.learn(found):
                 log.warning("%s %s", found.endpoint, news)
 
@@ -301,7 +302,7 @@ class Fleet:
         endpoint.gpu_blocks = facts.gpu_blocks_per_engine or endpoint.gpu_blocks
         endpoint.slow_blocks = facts.slow_blocks or endpoint.slow_blocks
         if facts.gpu_blocks_per_engine is not None or facts.slow_blocks is not None:
-            self._bounds.follow(endpoint)
+            self.bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
         endpoint.drafter.expect(drafts=facts.drafts)
         endpoint.use_drafter()
@@ -331,7 +332,7 @@ class Fleet:
         self._use_attributes()
         self._use_sizes()
         self.predictions.ttl_s = settings.predict_s
-        self._bounds.configure(settings)
+        self.bounds.configure(settings)
         if resized:
             self._resize()
         for endpoint in self:
@@ -339,7 +340,7 @@ class Fleet:
 
     def shrinking(self) -> Iterator[None]:
         """Evict blocks beyond the bounds that `configure` set; other tasks may run between the steps."""
-        return self._bounds.shrinking(self._endpoints)
+        return self.bounds.shrinking(self._endpoints)
 
     def awaited(self, *, now: float) -> list[str]:
         """Return the endpoints whose event history may still come; see `Rank.awaits_history`."""
@@ -357,7 +358,7 @@ class Fleet:
         self.predictions.expire(now=now)
         self._settle(now)
         for endpoint in self:
-            self._bounds.follow(endpoint)
+            self.bounds.follow(endpoint)
             if endpoint.offloads:
                 for rank in endpoint.ranks:
                     rank.ledger.offloads(now=now)

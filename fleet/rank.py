@@ -91,6 +91,8 @@ class Rank:
     """Bounds in force of tiers without a configured number."""
     learned: dict[TierId, LearnedBound] = field(default_factory=dict[TierId, LearnedBound])
     """Bounds of inferred tiers without a configured number, from the audit."""
+    seen_elsewhere: dict[TierId, ObservedCapacity] = field(default_factory=dict[TierId, ObservedCapacity])
+    """Capacities that other processes observed."""
 
     def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
         """Apply a batch to the index: a first slice at once, the rest as the result is iterated."""
@@ -171,6 +173,7 @@ class Rank:
         self.gauges.clear()
         self.auto_bounds.clear()
         self.learned.clear()
+        self.seen_elsewhere.clear()
         self.predictions.forget(self.endpoint)
 
     def draft(self) -> SnapshotDraft:
@@ -195,6 +198,7 @@ class Rank:
         if tier in self.learned:
             return self.learned[tier].observed()
         observed = self.gauges[tier].observed() if tier in self.gauges else None
+        observed = observed or self.seen_elsewhere.get(tier)
         bound = self.ledger.capacity(tier)
         return None if observed is None or (bound is not None and observed.n_blocks >= bound) else observed
 

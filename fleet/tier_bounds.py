@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from ..indexer.atlas import Atlas
 from ..indexer.holders import FASTEST, MAX_TIER_BLOCKS, NEXT
-from ..indexer.learned_bound import LearnedBound
 from ..indexer.tiers import TierId, TierSource
 from .audit import Audited, tier_reuse
 from .endpoint import Endpoint
 from .rank import Rank
 from .settings import FleetSettings
+from .shared_bounds import SharedBounds
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +26,15 @@ class TierBounds:
     Args:
         atlas: the index.
         settings: initial settings; `configure` replaces them.
+        endpoints: of the fleet, always the same mapping.
+
+    Attributes:
+        shared: what other processes know of the bounds.
     """
 
-    def __init__(self, atlas: Atlas, settings: FleetSettings) -> None:
+    def __init__(self, atlas: Atlas, settings: FleetSettings, endpoints: Mapping[str, Endpoint]) -> None:
         self._atlas, self._settings = atlas, settings
+        self.shared = SharedBounds(endpoints, atlas.tiers)
         self._to_shrink: set[TierId] = set()
 
     def configure(self, settings: FleetSettings) -> None:
@@ -57,6 +62,8 @@ class TierBounds:
 
     def follow(self, endpoint: Endpoint) -> None:
         """Set the derived bounds of an endpoint's tiers. Cost: O(ranks * tiers)."""
+        for rank in endpoint.ranks:
+            self.shared.follow(rank)
         for tier in self._settings.auto_capacity_tiers:
             for rank in endpoint.ranks:
                 bound = self._known_bound(endpoint, rank, tier)
@@ -72,12 +79,14 @@ class TierBounds:
             return
         (rank,) = endpoint.ranks
         for tier in self._settings.auto_capacity_tiers:
-            reuse = tier_reuse(audited, self._atlas.tiers.specs[tier].name)
+            name = self._atlas.tiers.specs[tier].name
+            reuse = tier_reuse(audited, name)
             if reuse is None or rank.ledger.sources.of(tier) is not TierSource.INFERRED:
                 continue
-            learned = rank.learned.setdefault(tier, LearnedBound(highest=MAX_TIER_BLOCKS))
             bound = rank.ledger.capacity(tier) or MAX_TIER_BLOCKS
+            learned = self.shared.begun(rank, name)
             learned.update(reuse, bound=bound, n_held=rank.ledger.residencies(tier))
+            self.shared.taught(rank, name)
         self.follow(endpoint)
 
     def _shrink(self, endpoint: Endpoint, tier: TierId) -> int:
@@ -105,4 +114,6 @@ class TierBounds:
             return endpoint.gpu_blocks
         if tier == NEXT and endpoint.slow_blocks is not None and not self._atlas.tiers.specs[tier].shared:
             return endpoint.slow_blocks
+        if len(endpoint.ranks) == 1 and rank.ledger.sources.of(tier) is TierSource.INFERRED:
+            self.shared.learned(rank, self._atlas.tiers.specs[tier].name)
         return rank.auto_bound(tier)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .capacity import Basis, ObservedCapacity
@@ -44,6 +45,9 @@ RECENT = 32
 SETTLED = 0.25
 """Largest range of these bounds, as a fraction, for an observation."""
 
+MAX_COUNT = 2**52
+"""Highest count that is taken of another process; a float still has a next one."""
+
 
 @dataclass(frozen=True, slots=True)
 class TierReuse:
@@ -63,6 +67,9 @@ class TierReuse:
 class LearnedBound:
     """The bound of one tier of one rank. Cost: O(1) per request.
 
+    Several processes learn it together, as one would from all their requests: each goes on from the newest bound of any of
+    them. Of two that moved it at the same time, the higher one stays.
+
     Args:
         highest: upper limit of the bound in blocks.
     """
@@ -72,8 +79,38 @@ class LearnedBound:
         """The bound in blocks; None until enough requests gave evidence."""
         self._highest = highest
         self._exact = 0.0
+        self._n_moves = 0
+        """Changes of the bound so far, those of other processes included."""
         self._n_requests = self._n_tokens = 0
+        self._their_requests = self._their_tokens = 0
+        """The same of the other processes."""
         self._recent: deque[int] = deque(maxlen=RECENT)
+
+    @property
+    def lesson(self) -> Sequence[float]:
+        """Return what other processes go on from: own requests and tokens, changes so far, and the bound, 0 if there is none."""
+        return self._n_requests, self._n_tokens, self._n_moves, self._exact
+
+    def add_up(self, others: Iterable[Sequence[float]]) -> None:
+        """Take what other processes have learned, in place of what was given before.
+
+        Args:
+            others: `lesson` of each of them; what is none is ignored.
+        """
+        known = [each for each in others if self._is_lesson(each)]
+        self._their_requests = int(sum(each[0] for each in known))
+        self._their_tokens = int(sum(each[1] for each in known))
+        n_moves, exact = max(((each[2], each[3]) for each in known), default=(0, 0.0))
+        if (n_moves, exact) > (self._n_moves, self._exact) and exact:
+            self._n_moves = int(n_moves)
+            self._move_to(exact)
+
+    def _is_lesson(self, numbers: Sequence[float]) -> bool:
+        return (
+            len(numbers) == 4
+            and all(0 <= number < MAX_COUNT for number in numbers[:3])
+            and (numbers[3] == 0 or 1 <= numbers[3] <= self._highest)
+        )
 
     def update(self, reuse: TierReuse, *, bound: int, n_held: int) -> None:
         """Update the bound with one more request.
@@ -88,19 +125,23 @@ class LearnedBound:
             return
         self._n_requests += 1
         self._n_tokens += n_tokens
-        if self._n_requests <= ENOUGH_REQUESTS:
+        n_requests, all_tokens = self._n_requests + self._their_requests, self._n_tokens + self._their_tokens
+        if n_requests <= ENOUGH_REQUESTS:
             return
         learned = self._exact if bound == self.n_blocks else float(bound)
         if failed := reuse.reused < GONE * reuse.expected:
             learned = min(learned, n_held)  # blocks fail although the index has no more than these
         elif n_held < FULL * bound:
             return
-        step = max(LAST_STEP, FIRST_STEP / (1 + (self._n_requests - ENOUGH_REQUESTS) / SHORTER_AFTER))
-        weight = min(1.0, n_tokens * self._n_requests / self._n_tokens)
+        step = max(LAST_STEP, FIRST_STEP / (1 + (n_requests - ENOUGH_REQUESTS) / SHORTER_AFTER))
+        weight = min(1.0, n_tokens * n_requests / all_tokens)
         change = TOLERATED - 1 if failed else TOLERATED + (1 - TOLERATED) * reuse.beyond / n_tokens
         learned *= math.exp(step * weight * change)
-        self._exact = min(float(self._highest), max(1.0, learned))
-        self.n_blocks = round(self._exact)
+        self._n_moves += 1
+        self._move_to(min(float(self._highest), max(1.0, learned)))
+
+    def _move_to(self, exact: float) -> None:
+        self._exact, self.n_blocks = exact, round(exact)
         self._recent.append(self.n_blocks)
 
     def observed(self) -> ObservedCapacity | None:
@@ -111,4 +152,5 @@ class LearnedBound:
         spread = (highest - ordered[0]) / highest
         if spread > SETTLED:
             return None
-        return ObservedCapacity(ordered[len(ordered) // 2], spread, self._n_requests, Basis.AUDIT)
+        n_requests = self._n_requests + self._their_requests
+        return ObservedCapacity(ordered[len(ordered) // 2], spread, n_requests, Basis.AUDIT)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ...configs.changes import Change
 from ...configs.section import PolicyName
+from ...events.stream import Trust
 from ...fleet.audit import EndpointAudit
 from ...fleet.fleet import Fleet
 from ...routing.decision_log import DecisionLog
@@ -16,7 +17,7 @@ from ...routing.plan.weights import weights_of
 from .audit_models import AuditOut, EndpointAuditOut
 from .decision_models import DecisionsOut, DecisionSummaryOut
 from .explanation import Explained, explained, summary
-from .models import ChangedOut, WeightsOut
+from .models import ChangedOut, ResetOut, WeightsOut
 
 
 class PageQuery(NamedTuple):
@@ -55,6 +56,10 @@ class Answers(Protocol):
         """Return expected and reused tokens by endpoint."""
         ...
 
+    async def reset(self, endpoint: str) -> ResetOut:
+        """Forget all that an endpoint holds, and learn it again; the endpoint is known here."""
+        ...
+
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
         """Change weights.
 
@@ -66,6 +71,10 @@ class Answers(Protocol):
             ConfigError: a name or value is impossible; nothing has changed.
             ConfigRefusedError: it cannot be put in force; nothing has changed.
         """
+        ...
+
+    async def set_capacities(self, changed: Mapping[str, object], *, force: bool = False) -> ChangedOut:
+        """Change capacities: name of a tier -> blocks, `auto` or `unlimited`. Raises as `set_weights`."""
         ...
 
     async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:
@@ -118,10 +127,27 @@ class OwnAnswers:
         books = ((endpoint.name, self._fleet.audit.of(endpoint.name)) for endpoint in self._fleet)
         return AuditOut(endpoints=[_audited(name, each, now) for name, each in books if each is not None])
 
+    async def reset(self, endpoint: str) -> ResetOut:
+        """See `Answers.reset`."""
+        n_blocks = sum(tier.residencies for tier in self._fleet.atlas.occupancy(endpoint))
+        self._fleet.reset(endpoint)
+        found = self._fleet.get(endpoint)
+        ranks = found.ranks if found is not None else ()
+        replaying = [each.number for each in ranks if each.trust is Trust.REPLAYING]
+        return ResetOut(endpoint=endpoint, forgotten=n_blocks, replaying=replaying)
+
+    def knows(self, endpoint: str) -> bool:
+        """Return whether there is an endpoint of that name."""
+        return self._fleet.get(endpoint) is not None
+
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:  # noqa: ARG002 - there are no replicas
         """See `Answers.set_weights`."""
         found = _changed(self._live, await self._live.set_weights(changed))
         return WeightsOut(**dict(found), weights=weights_of(self._live.plan))
+
+    async def set_capacities(self, changed: Mapping[str, object], *, force: bool = False) -> ChangedOut:  # noqa: ARG002
+        """See `Answers.set_capacities`."""
+        return _changed(self._live, await self._live.set_capacities(changed))
 
     async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:  # noqa: ARG002
         """See `Answers.set_policy`."""

@@ -27,6 +27,7 @@ from .answers import Answers
 from .at_once import AnswersAtOnce
 from .audit import audit_routes
 from .auth import METRICS_PATH, BearerAuth, Tokens
+from .capacities import capacities_routes
 from .capacity import capacity_routes
 from .config import config_routes
 from .decisions import decision_routes
@@ -128,10 +129,11 @@ def rest_app(
     app.include_router(score_routes(scores))
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
-    app.include_router(endpoint_routes(picker.fleet))
+    app.include_router(endpoint_routes(picker.fleet, answers))
     app.include_router(config_routes(live))
     app.include_router(weight_routes(live, picker.records.decisions, answers))
     app.include_router(policy_routes(live, answers))
+    app.include_router(capacities_routes(live, answers))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))

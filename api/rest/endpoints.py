@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from ...events.counters import StreamCounters
-from ...events.stream import Trust
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.observed_capacity import capacity_summary, observed_capacity
@@ -18,6 +17,7 @@ from ...fleet.tier_sources import DARK_ADVICE
 from ...indexer.atlas import TierOccupancy
 from ...indexer.counters import LedgerCounters
 from ...indexer.tiers import TierId
+from .answers import Answers
 from .errors import NotFoundError
 from .models import (
     EndpointOut,
@@ -39,7 +39,7 @@ _UNKNOWN: dict[int | str, dict[str, Any]] = {
 _MAX_SHOWN = 20
 
 
-def endpoint_routes(fleet: Fleet) -> APIRouter:
+def endpoint_routes(fleet: Fleet, answers: Answers) -> APIRouter:
     """Return the routes of `/v1/endpoints`, `/v1/endpoints/{name}` and its reset."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -62,13 +62,10 @@ def endpoint_routes(fleet: Fleet) -> APIRouter:
     async def reset(name: str) -> ResetOut:
         """Forget all that an endpoint holds and learn it again, from the replay of its publishers if they have one.
 
-        For an index that is wrong. Requests are still routed, without prefix credit until the contents are known again.
+        For an index that is wrong. Requests are still routed, without prefix credit until the contents are known again. With
+        several replicas, all of them do so.
         """
-        found = _found(name, fleet)
-        n_blocks = sum(tier.residencies for tier in fleet.atlas.occupancy(found.name))
-        fleet.reset(found.name)
-        replaying = [each.number for each in found.ranks if each.trust is Trust.REPLAYING]
-        return ResetOut(endpoint=found.name, forgotten=n_blocks, replaying=replaying)
+        return await answers.reset(_found(name, fleet).name)
 
     return router
 

@@ -197,7 +197,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
     ),
     ("get", "/v1/endpoints/{name}"): Example(_ENDPOINT, parameters=_NAME),
     ("post", "/v1/endpoints/{name}/reset"): Example(
-        {"endpoint": "vllm-0", "forgotten": 20480, "replaying": [0]}, parameters=_NAME
+        {"endpoint": "vllm-0", "forgotten": 20480, "replaying": [0], "missingReplicas": []}, parameters=_NAME
     ),
     ("get", "/v1/live"): Example(_FRAME),
     ("get", "/v1/index"): Example(_INDEX),
@@ -212,6 +212,13 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "replicas": [],
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
+    ),
+    ("get", "/v1/capacities"): Example(
+        {"generation": 3, "capacities": {"gpu": "auto", "cpu": 41000, "storage": "auto"}}
+    ),
+    ("put", "/v1/capacities"): Example(
+        {"generation": 4, "changes": ["tiers[cpu].lruCapacityPerServer: 41000 -> 50000"], "replicas": []},
+        body={"cpu": 50000},
     ),
     ("get", "/v1/replicas"): Example(
         {

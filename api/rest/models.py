@@ -340,6 +340,9 @@ class ResetOut(Own):
     endpoint: str
     forgotten: int = Field(description="blocks it held until now")
     replaying: list[int] = Field(description="ranks whose publisher is asked for its history")
+    missing_replicas: list[str] = Field(
+        default=[], description="replicas that did not say that they forgot it too"
+    )
 
 
 class ConfigOut(Own):

@@ -8,10 +8,11 @@ from ...api.rest.answers import PageQuery
 from ...api.rest.audit_models import AuditOut
 from ...api.rest.decision_models import DecisionsOut
 from ...api.rest.explanation import Explained
-from ...api.rest.models import ChangedOut, ReplicaGenerationOut, WeightsOut
+from ...api.rest.models import ChangedOut, ReplicaGenerationOut, ResetOut, WeightsOut
 from ...configs.section import PolicyName
+from ...routing.plan.capacities import with_capacities
 from ...routing.plan.live import LiveConfig
-from ...routing.plan.rest_changes import POLICY, SHADOW, WEIGHT
+from ...routing.plan.rest_changes import CAPACITY, POLICY, SHADOW, WEIGHT
 from ...routing.plan.weights import weights_of
 from .configuration import Agreed, SharedConfiguration
 from .gathered import Gathered
@@ -21,7 +22,7 @@ class ReplicaAnswers:
     """Implements `rest.answers.Answers`.
 
     Args:
-        gathered: decisions and audit of all replicas.
+        gathered: answers of all replicas together.
         live: its configuration.
         shared: its configuration among those of its siblings.
     """
@@ -41,6 +42,10 @@ class ReplicaAnswers:
         """See `Answers.audit`."""
         return await self._gathered.audit()
 
+    async def reset(self, endpoint: str) -> ResetOut:
+        """See `Answers.reset`."""
+        return await self._gathered.reset(endpoint)
+
     async def set_weights(self, changed: Mapping[str, object], *, force: bool = False) -> WeightsOut:
         """See `Answers.set_weights`; nothing has changed on any replica if it raises."""
         self._live.plan_with(changed)  # refuses names and values, also under a policy that has no weights
@@ -48,6 +53,12 @@ class ReplicaAnswers:
             {f"{WEIGHT}{name}": value for name, value in changed.items()}, force=force
         )
         return WeightsOut(**dict(self._changed(agreed)), weights=weights_of(self._live.plan))
+
+    async def set_capacities(self, changed: Mapping[str, object], *, force: bool = False) -> ChangedOut:
+        """See `Answers.set_capacities`; nothing has changed on any replica if it raises."""
+        with_capacities(self._live.loaded, self._live.in_force, changed)  # refuses names and values
+        values = {f"{CAPACITY}{name}": value for name, value in changed.items()}
+        return self._changed(await self._shared.change(values, force=force))
 
     async def set_policy(self, policy: PolicyName, *, force: bool = False) -> ChangedOut:
         """See `Answers.set_policy`; nothing has changed on any replica if it raises."""

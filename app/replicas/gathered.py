@@ -1,4 +1,4 @@
-"""Decisions and audit of all replicas, answered by any of them."""
+"""Decisions and audit of all replicas, and resets on all, answered by any of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...api.rest.audit_models import AuditOut, EndpointAuditOut
 from ...api.rest.decision_models import DecisionsOut, DecisionSummaryOut
 from ...api.rest.errors import UnavailableError
 from ...api.rest.explanation import Explained
+from ...api.rest.models import ResetOut
 from .requests import Requests
 
 _PAGES = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
@@ -32,6 +33,7 @@ class Gathered:
         requests.handle("decisions", self._reply_decisions)
         requests.handle("decision", self._reply_decision)
         requests.handle("audit", self._reply_audit)
+        requests.handle("reset", self._reply_reset)
 
     async def decisions(self, query: PageQuery) -> DecisionsOut:
         """See `Answers.decisions`; pages of all replicas in one order."""
@@ -66,6 +68,12 @@ class Gathered:
                 total[endpoint.name] = _sum(before, endpoint) if before is not None else endpoint
         return AuditOut(endpoints=list(total.values()), missing_replicas=list(replies.missing))
 
+    async def reset(self, endpoint: str) -> ResetOut:
+        """See `Answers.reset`; on all replicas."""
+        own = await self._own.reset(endpoint)
+        replies = await self._requests.request("reset", endpoint.encode(), bytes)
+        return own.model_copy(update={"missing_replicas": list(replies.missing)})
+
     async def _reply_decisions(self, asked: bytes) -> bytes:
         newest = self._own.newest(_QUERIES.decode(asked))
         return msgspec.msgpack.encode(
@@ -75,6 +83,11 @@ class Gathered:
     async def _reply_decision(self, request_id: bytes) -> bytes:
         found = await self._own.decision(request_id.decode())
         return msgspec.msgpack.encode(found) if found is not None else b""
+
+    async def _reply_reset(self, endpoint: bytes) -> bytes:
+        if self._own.knows(name := endpoint.decode()):
+            await self._own.reset(name)
+        return b""
 
     async def _reply_audit(self, _: bytes) -> bytes:
         return (await self._own.audit()).model_dump_json(by_alias=True).encode()

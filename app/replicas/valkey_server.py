@@ -52,6 +52,10 @@ class Credentials(CredentialProvider):
             )
         return (self._username, password) if self._username else (password,)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """Return the same; the file is short, and on the disk of this pod. Without this the library logs a warning each time."""
+        return self.get_credentials()
+
     def _of_file(self) -> str:
         try:
             with Path(self._file).open("rb") as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...indexer.atlas import Atlas
 from ...scorers.core.shared import Shared, SharedSums
@@ -32,7 +32,7 @@ class Knowledge:
         self.picks = Picks(me)
         self.bookings = Bookings(self.picks.made)
         self._clock, self._sums, self._uses = clock, Sums(clock), Uses(clock)
-        self._fleet: dict[str, SharedSums] = {}
+        self._fleet: Mapping[str, SharedSums] = {}
         self.channels: dict[str, Channel] = {
             "bookings": self.bookings.channel,
             "picks": self.picks,
@@ -40,16 +40,18 @@ class Knowledge:
             "uses": self._uses,
         }
 
-    def follow(self, atlas: Atlas, predictions: Predictions, audit: SharedSums | None = None) -> None:
+    def follow(
+        self, atlas: Atlas, predictions: Predictions, fleet: Mapping[str, SharedSums] | None = None
+    ) -> None:
         """Share what becomes known of endpoints from now on.
 
         Args:
             atlas: the index.
             predictions: open predictions.
-            audit: evidence of the audit, None if there is no audit.
+            fleet: what is learned of endpoints, by name; None if nothing is.
         """
         self.channels["routes"] = Routes(atlas, predictions, self._clock)
-        self._fleet = {"fleet/audit": audit} if audit is not None else {}
+        self._fleet = {f"fleet/{name}": each for name, each in (fleet or {}).items()}
 
     def use(self, shared: Shared) -> None:
         """Share what the plugins of the policy in force know, and nothing of others."""

@@ -16,6 +16,7 @@ from ...configs.schema import KVAtlasConfig
 from ...configs.section import PolicyName
 from ...fleet.errors import ConfigRefusedError
 from ..errors import SchedulingError
+from .capacities import with_capacities
 from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
 from .rest_changes import with_changes
@@ -186,6 +187,17 @@ class LiveConfig:
             policy: None for no shadow.
         """
         return await self._set("PUT /v1/shadow", lambda: with_shadow(self.loaded, policy))
+
+    async def set_capacities(self, capacities: Mapping[str, object]) -> list[Change]:
+        """Change the capacities of the tiers named, until the configuration file is loaded again; returns what changed.
+
+        Raises:
+            ConfigError: a name or value is impossible; nothing has changed.
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        return await self._set(
+            "PUT /v1/capacities", lambda: with_capacities(self.loaded, self.in_force, capacities)
+        )
 
     async def _set(self, origin: str, changed: Callable[[], KVAtlasConfig]) -> list[Change]:
         """Put in force the configuration that `changed` returns, which is called while no other change is made."""

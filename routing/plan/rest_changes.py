@@ -11,6 +11,7 @@ from ...configs.errors import ConfigError, Problem
 from ...configs.policies import POLICY_NAMES, with_policy, with_shadow
 from ...configs.schema import KVAtlasConfig
 from ...configs.section import PolicyName
+from .capacities import with_capacities
 from .plan import make_plan
 from .weights import with_weights
 
@@ -19,6 +20,9 @@ POLICY, SHADOW = "policy", "shadow"
 
 WEIGHT = "weight/"
 """Beginning of the key of a weight, before the name that `weights_of` gives it."""
+
+CAPACITY = "capacity/"
+"""Beginning of the key of a tier's capacity, before its name."""
 
 _OWN = ("server", "snapshot", "recorder", "replicas", "api_version", "kind")
 """Sections that differ between replicas that decide alike."""
@@ -43,16 +47,23 @@ def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str
         plugins=file.plugins,
         scheduling_profiles=file.scheduling_profiles,
         shadow=file.shadow,
+        tiers=file.tiers,
     )
     if POLICY in values:
         found = with_policy(found, _policy(POLICY, values[POLICY]))
     if SHADOW in values:
         shadow = values[SHADOW]
         found = with_shadow(found, None if shadow is None else _policy(SHADOW, shadow))
-    weights = {key.removeprefix(WEIGHT): value for key, value in values.items() if key.startswith(WEIGHT)}
+    if capacities := _named(CAPACITY, values):
+        found = with_capacities(found, make_plan(found).config, capacities)
+    weights = _named(WEIGHT, values)
     if weights and found.policy == "weights":
         found = with_weights(found, make_plan(found), weights)
     return found
+
+
+def _named(prefix: str, values: Mapping[str, object]) -> dict[str, object]:
+    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
 
 def _policy(key: str, value: object) -> PolicyName:
@@ -65,7 +76,7 @@ def _policy(key: str, value: object) -> PolicyName:
 
 def ended_by_file(keys: Iterable[str]) -> list[str]:
     """Return the keys that a newly loaded file ends, because it has its own values for them."""
-    return [key for key in keys if key in {POLICY, SHADOW} or key.startswith(WEIGHT)]
+    return [key for key in keys if key in {POLICY, SHADOW} or key.startswith((WEIGHT, CAPACITY))]
 
 
 def digest(config: KVAtlasConfig) -> str:

@@ -25,7 +25,9 @@ async def test_messages_reach_all_or_the_one_that_is_named(tmp_path: Path) -> No
         assert await server.call("DBSIZE") == 0
 
 
-async def test_user_has_rights_to_its_channels_alone_and_the_password_may_change(tmp_path: Path) -> None:
+async def test_user_has_rights_to_its_channels_alone_and_the_password_may_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     password = tmp_path / "password"
     password.write_text("first\n")
     async with one(tmp_path) as server:
@@ -35,6 +37,7 @@ async def test_user_has_rights_to_its_channels_alone_and_the_password_may_change
         async with nodes("a", "b", **config) as (a, b):
             await connected(a, b)
             await until_heard(a, b, b"first")
+            assert not [each for each in caplog.records if each.levelname == "WARNING"]
             await server.call("ACL", "SETUSER", "kvatlas", "resetpass", ">second", *rights)
             password.write_text("second\n")
             await server.call("CLIENT", "KILL", "USER", "kvatlas")

@@ -31,8 +31,7 @@ async def test_killed_replica_fails_no_request_and_leaves_no_booking(transport: 
         at.gone.add("two")
         during = await hurt
         after = await at.traffic(PHASE_S)
-        judge(transport, "kill -9", before, during, after)
-        await at.until_whole(1)
+        await judge(at, transport, "kill -9", before, during, after, n_live=1)
 
 
 @transports("server")
@@ -49,8 +48,7 @@ async def test_frozen_replica_fails_no_request_and_comes_back_whole(transport: s
             at.replicas["two"].process.send_signal(signal.SIGCONT)
         await at.in_use(3)
         after = await at.traffic(PHASE_S)
-        judge(transport, "freeze", before, during, after)
-        await at.until_whole(2)
+        await judge(at, transport, "freeze", before, during, after)
 
 
 @transports()
@@ -82,8 +80,7 @@ async def test_rolling_update_of_all_fails_no_request(transport: str, tmp_path: 
         is_over.set()
         during = await going
         after = await at.traffic(PHASE_S)
-        judge(transport, "rolling update", before, during, after)
-        await at.until_whole(2)
+        await judge(at, transport, "rolling update", before, during, after)
 
 
 @transports(among=("server", "cluster"))
@@ -101,8 +98,7 @@ async def test_server_that_is_gone_and_comes_back_empty_fails_no_request(
         if transport == "server":
             await used[0].start()
         after = await at.traffic(PHASE_S)
-        judge(transport, "server killed", before, during, after)
-        await at.until_whole(2)
+        await judge(at, transport, "server killed", before, during, after)
 
 
 @needs_faketime
@@ -121,5 +117,4 @@ async def test_clock_of_one_host_that_jumps_fails_no_request(transport: str, tmp
             clock.jump(seconds)
         during = await hurt
         after = await at.traffic(PHASE_S)
-        judge(transport, "clock jumps by 3 hours", before, during, after)
-        await at.until_whole(2)
+        await judge(at, transport, "clock jumps by 3 hours", before, during, after)

@@ -57,7 +57,7 @@ async def test_replica_that_is_cut_off_fails_no_request_and_comes_back_whole(
             await at.until_counted(2, N_HELD)
         await at.until_counted(2, 0)
         after = await at.traffic(PHASE_S)
-        judge(transport, "partition", before, during, after)
+        await judge(at, transport, "partition", before, during, after)
 
 
 async def until_parted(at: Pool) -> None:

@@ -84,6 +84,7 @@ async def test_every_operation_is_described_with_examples_that_fit(tmp_path: Pat
         "POST /events",
         "POST /register",
         "POST /unregister",
+        "PUT /v1/capacities",
         "PUT /v1/policy",
         "PUT /v1/shadow",
         "PUT /v1/weights",
@@ -147,7 +148,7 @@ async def test_fleet_is_listed_in_pages_and_every_error_has_one_form(tmp_path: P
         weights = (await served.get("/v1/config"))["config"]["weights"]
     assert [each["name"] for page in (first, second) for each in page["endpoints"]] == ["a", "b/c", "d"]
     assert second["nextCursor"] is None
-    assert reset == (200, {"endpoint": "b/c", "forgotten": 0, "replaying": []})
+    assert reset == (200, {"endpoint": "b/c", "forgotten": 0, "replaying": [], "missingReplicas": []})
     for status, (found, answer) in errors.items():
         assert (found, set(answer["error"])) == (status, {"code", "message", "detail"})
     assert (unknown[0], "known: a, b/c, d" in unknown[1]["error"]["message"]) == (404, True)

@@ -24,6 +24,7 @@ from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
 from support.chats import PHASE_S, send_chats
 from support.envoy_gateway import ANY_PORT
+from support.replica_figures import Figures, Phase, record
 from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
 
@@ -136,9 +137,18 @@ async def test_killed_worker_fails_no_request_leaves_no_booking_and_comes_back_w
         await until(partial(is_whole, served), what="all workers again, with nothing in flight")
         undecided = await envoy.n_without_picker() - undecided
         after = await send_chats(client, rng, PHASE_S)
-        print("\n| kill -9 of a worker |", *(f"{len(each.statuses)} requests, {each.failed} failed, hit rate {100 * each.hit_rate:.2f} % |" for each in (before, during, after)), f"{undecided} without a picker, decisions before {counts}")  # noqa: T201  # fmt: skip
+        await until(partial(is_whole, served), what="the end of all requests")
+        record(
+            Figures(
+                transport="workers of a pod",
+                hurt="kill -9 of a worker",
+                phases=[Phase.of(each) for each in (before, during, after)],
+                undecided=undecided,
+                counted=0,
+                left=0,  # as `is_whole` has waited for
+            )
+        )
 
         assert (before.failed, during.failed, after.failed) == (0, 0, 0)
         assert any(f"worker {victim}" in line and "gave its snapshot" in line for line in served.log)
         assert (await decided(served))[victim] > 0
-        await until(partial(is_whole, served), what="the end of all requests")

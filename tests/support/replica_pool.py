@@ -26,6 +26,7 @@ from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
 from support.chats import PHASE_S, RATE, Tally, send_chats
 from support.envoy_gateway import ANY_PORT, pickers_in_use
+from support.replica_figures import Figures, Phase, record
 from support.replica_sections import Sections, mesh, on_cluster, on_server
 from support.serve import ANY_PORTS, ENDS_AT_ONCE, Served, serving
 from support.valkey_process import Server, cluster, one
@@ -219,7 +220,11 @@ async def pool(
 async def sections_of(transport: str, folder: Path) -> AsyncGenerator[tuple[Sections, list[Server]]]:
     """Yield the sections `replicas` of three replicas, and the servers between them."""
     if transport == "mesh":
-        yield mesh(folder, *NAMES), []
+        sections, secret = mesh(folder, *NAMES), folder / "secret"
+        secret.write_text("a secret of the replicas, of 32 bytes or more")
+        for each in sections.values():
+            each["mesh"]["secretFile"] = str(secret)
+        yield sections, []
     elif transport == "server":
         async with one(folder) as server:
             yield on_server(server.address, *NAMES), [server]
@@ -237,17 +242,28 @@ def transports(*here: str, among: Sequence[str] = ("mesh", "server", "cluster"))
     return pytest.mark.parametrize("transport", cases)
 
 
-def judge(transport: str, hurt: str, before: Tally, during: Tally, after: Tally) -> None:
-    """Print a line of a table, which `pytest -s` shows, and assert that nothing failed and the caches are used as before.
+async def judge(
+    at: Pool, transport: str, hurt: str, before: Tally, during: Tally, after: Tally, *, n_live: int = 2
+) -> None:
+    """Wait until all replicas count alike, record the figures, and assert that nothing failed and the caches are used as before.
 
     The hit rate may be one point lower, beyond what chance makes of so few requests. It says nothing if the machine cannot send
     at the rate that was asked for, since requests then wait for each other.
     """
-    shown = " | ".join(
-        f"{len(each.statuses)} requests in {each.seconds:.1f} s, {each.failed} failed, hit rate {100 * each.hit_rate:.2f} %"
-        for each in (before, during, after)
+    assert at.envoy is not None
+    undecided = await at.envoy.n_without_picker()
+    await at.until_whole(n_live)
+    left = [await seen_by(each) for name, each in at.replicas.items() if name not in at.gone]
+    record(
+        Figures(
+            transport=transport,
+            hurt=hurt,
+            phases=[Phase.of(each) for each in (before, during, after)],
+            undecided=undecided,
+            counted=N_HELD,  # by each replica, as `until_whole` has waited for
+            left=max(each.own + each.others for each in left),
+        )
     )
-    print(f"\n| {transport} | {hurt} | {shown} |")  # noqa: T201
     assert (before.failed, during.failed, after.failed) == (0, 0, 0)
     reached = len(before.statuses) / before.seconds
     if "KVATLAS_REPLICA_RATE" in os.environ:

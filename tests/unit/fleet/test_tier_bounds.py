@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kvatlas.configs.endpoints import RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.wire import decode_batch
+from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.observed_capacity import capacity_summary
+from kvatlas.fleet.replicas.sums import Sums
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.settings import fleet_settings
 from kvatlas.indexer.auto_bound import HEADROOM
@@ -200,3 +204,102 @@ async def test_configured_number_stays_whatever_the_audit_shows() -> None:
         engine.serve(prompts("few_documents", 200))
 
         assert engine.bound(CPU) == 1000
+
+
+def channel_of(fleet: Fleet) -> Sums:
+    """Return the channel by which a fleet shares what it learns of bounds."""
+    sums = Sums(time.monotonic)
+    sums.use(fleet.bounds.shared.sums)
+    return sums
+
+
+def pass_on(source: Sums, target: Sums) -> None:
+    for payload in source.drain():
+        target.apply("one", payload)
+
+
+async def test_replicas_have_the_bound_that_requests_of_any_of_them_taught_until_the_engine_begins_anew() -> (
+    None
+):
+    config = tiers(source="inferred")
+    async with make_fleet(config) as fleet, make_fleet(config) as beside, make_fleet(config) as late:
+        one, other, third = channel_of(fleet), channel_of(beside), channel_of(late)
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=400, media=["GPU"])
+        sibling = AuditedEndpoint(beside)
+        served = prompts("few_documents", 400)
+        while few := list(itertools.islice(served, 50)):
+            engine.serve(few)
+            pass_on(one, other)
+            beside.tick(now=0.0)
+            assert sibling.bound(CPU) == engine.bound(CPU)
+        taught = engine.bound(CPU)
+        assert taught == pytest.approx(400, rel=0.5)
+
+        third.replace("one", one.whole())  # before its endpoint is discovered
+        newcomer = AuditedEndpoint(late)
+        late.tick(now=0.0)
+        assert newcomer.bound(CPU) == taught
+        third.drop("one")
+        late.tick(now=0.0)
+        assert newcomer.bound(CPU) == taught, "what is learned stays when its replica is gone"
+
+        for where, at in ((fleet, engine), (beside, sibling)):
+            at.rank.reset("test")
+            where.tick(now=0.0)
+        pass_on(one, other)
+        beside.tick(now=0.0)
+        assert (engine.bound(CPU), sibling.bound(CPU)) == (None, None)
+
+
+async def test_bound_that_one_replica_alone_has_heard_reaches_the_others_when_its_teacher_is_gone() -> None:
+    config = tiers(source="inferred")
+    async with make_fleet(config) as fleet, make_fleet(config) as near, make_fleet(config) as far:
+        one, other, third = channel_of(fleet), channel_of(near), channel_of(far)
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=400, media=["GPU"])
+        replicas = AuditedEndpoint(near), AuditedEndpoint(far)
+        served = prompts("few_documents", 200)
+        engine.serve(itertools.islice(served, 150))
+        for channel in (other, third):
+            channel.replace("one", one.whole())
+        for each in (near, far):
+            each.tick(now=0.0)
+        engine.serve(served)
+        pass_on(one, other)
+        near.tick(now=0.0)
+        assert replicas[0].bound(CPU) != replicas[1].bound(CPU)
+
+        for channel in (other, third):
+            channel.drop("one")
+        for payload in other.drain():
+            third.apply("other", payload)
+        for each in (near, far):
+            each.tick(now=0.0)
+        assert replicas[0].bound(CPU) == replicas[1].bound(CPU) == engine.bound(CPU)
+
+
+async def test_replica_that_starts_knows_the_capacities_that_evictions_showed_to_others() -> None:
+    async with make_fleet(tiers()) as fleet, make_fleet(tiers()) as late:
+        one, third = channel_of(fleet), channel_of(late)
+        engine = simulated_engine(fleet, gpu_blocks=64, cpu_blocks=400)
+        engine.serve(prompts("few_documents", 200))
+        newcomer = AuditedEndpoint(late)
+        third.replace("one", one.whole())
+        late.tick(now=0.0)
+
+        known = capacity_summary("auto", newcomer.endpoint, CPU)
+        assert known == capacity_summary("auto", engine.endpoint, CPU)
+        newcomer.rank.reset("test")
+        late.tick(now=0.0)
+        assert newcomer.observed(CPU) is None
+
+
+@pytest.mark.parametrize(
+    "numbers", [[], [0.0, 0.0, 9.0], [5.0, 2.0, 9.0], [1e300, 0.0, 9.0], [5.0, 0.0, 9.0, 1.0]]
+)
+async def test_capacities_that_no_replica_can_have_seen_are_ignored(numbers: list[float]) -> None:
+    async with make_fleet(tiers()) as fleet:
+        channel, engine = channel_of(fleet), AuditedEndpoint(fleet)
+        channel.apply("one", msgspec.msgpack.encode({"capacities\ne\n0\ncpu": numbers}))
+        fleet.tick(now=0.0)
+
+        assert engine.observed(CPU) is None

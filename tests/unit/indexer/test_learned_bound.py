@@ -120,3 +120,59 @@ def test_bounds_that_differ_much_are_no_observation() -> None:
 
     assert learned.n_blocks is not None
     assert learned.observed() is None
+
+
+@pytest.mark.parametrize("n_replicas", [2, 5])
+def test_processes_learn_the_bound_together_as_one_does_from_all_their_requests(n_replicas: int) -> None:
+    """As above, with requests in turn; what one has learned reaches the others before the next request but one."""
+    capacity, draw = 5000, random.Random(1)
+    replicas = [LearnedBound(highest=HIGHEST) for _ in range(n_replicas)]
+    told: list[list[float]] = [[] for _ in replicas]
+    far: list[float] = []
+    for n_requests in range(2000):
+        each, bound = replicas[n_requests % n_replicas], 50
+        bound = each.n_blocks or bound
+        depth = draw.expovariate(1 / capacity)
+        expected, reused = 100 * (depth < bound), 100 * (depth < capacity)
+        reuse = TierReuse(expected, min(expected, reused), max(0, reused - expected))
+        each.update(reuse, bound=bound, n_held=min(bound, 20 * capacity))
+        for number, replica in enumerate(replicas):
+            replica.add_up(numbers for place, numbers in enumerate(told) if place != number)
+        told = [[*replica.lesson] for replica in replicas]
+        if n_requests >= 1000:
+            far.append((each.n_blocks or 0) / capacity)
+
+    assert min(far) > 0.6
+    assert max(far) < 1.4
+    for number, replica in enumerate(replicas):
+        replica.add_up(numbers for place, numbers in enumerate(told) if place != number)
+    assert len({replica.n_blocks for replica in replicas}) == 1
+    observed = replicas[0].observed()
+    assert observed is not None
+    assert observed.n_samples > 2000 / n_replicas, "requests of all"
+
+
+@given(
+    others=st.lists(
+        st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 9), max_size=5), max_size=3
+    )
+)
+def test_bound_keeps_within_its_limits_whatever_others_tell(others: list[list[float]]) -> None:
+    learned = experienced()
+    learned.add_up(others)
+    learned.update(GONE, bound=1000, n_held=1000)
+
+    assert learned.n_blocks is not None
+    assert 1 <= learned.n_blocks <= HIGHEST
+
+
+def test_of_bounds_that_moved_at_the_same_time_all_processes_keep_the_same() -> None:
+    one, other = experienced(), experienced()
+    one.update(GONE, bound=1000, n_held=1000)
+    other.update(KEPT, bound=1000, n_held=1000)
+    first, second = [*one.lesson], [*other.lesson]
+    for _ in range(2):  # a message that comes again changes nothing
+        one.add_up([second])
+        other.add_up([first])
+
+    assert one.n_blocks == other.n_blocks == 1015

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.answers import OwnAnswers
+from kvatlas.api.rest.capacities import capacities_routes
 from kvatlas.api.rest.config import config_routes
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.policy import policy_routes
@@ -67,6 +68,7 @@ async def rest() -> AsyncGenerator[Rest]:
         own = OwnAnswers(log, fleet, live)
     app.include_router(weight_routes(live, log, own))
     app.include_router(policy_routes(live, own))
+    app.include_router(capacities_routes(live, own))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         one = Rest(client, live, log)
         yield one
@@ -203,3 +205,23 @@ async def test_unknown_policy_is_refused(rest: Rest) -> None:
     assert answer.status_code == 422
     assert "'weights' or 'latency'" in answer.json()["error"]["message"]
     assert rest.live.generation == 1
+
+
+async def test_capacities_are_shown_and_those_named_are_changed(rest: Rest) -> None:
+    answer = await rest.client.put("/v1/capacities", json={"cpu": 41000})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"generation": 2, "changes": ["tiers[cpu].lruCapacityPerServer: 'auto' -> 41000"], "replicas": []},
+    )
+    shown = (await rest.client.get("/v1/capacities")).json()
+    assert shown == {"generation": 2, "capacities": {"gpu": "auto", "cpu": 41000, "storage": "auto"}}
+
+    for body, message in (
+        ({"cpus": 1}, "capacities: cpus: no tier of that name; did you mean 'cpu'?"),
+        ({"cpu": 0}, "capacities: cpu: found 0, expected"),
+        ({"cpu": "all"}, "capacities: cpu: found 'all', expected"),
+    ):
+        refused = await rest.client.put("/v1/capacities", json=body)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"].startswith(message)
+    assert rest.live.generation == 2

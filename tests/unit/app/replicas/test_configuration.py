@@ -18,6 +18,7 @@ from kvatlas.configs.errors import ConfigError
 from kvatlas.fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
 from kvatlas.fleet.instance import Instance
 from kvatlas.fleet.registered import Registration, Registry
+from kvatlas.routing.plan.capacities import capacities_of
 from kvatlas.routing.plan.live import LiveConfig
 from kvatlas.routing.plan.weights import weights_of
 from support.fleets import make_fleet
@@ -115,6 +116,27 @@ async def test_change_is_in_force_on_all_when_its_caller_has_the_answer(tmp_path
         assert again.weights["queue"] == 5
         digests = {node.shared.agreement.word.digest for node in all_.nodes.values()}
         assert len(digests) == 1
+
+
+async def test_capacities_that_are_changed_hold_on_all_until_a_file_is_loaded(tmp_path: Path) -> None:
+    def capacities() -> list[object]:
+        return [capacities_of(node.live.in_force)["cpu"] for node in all_.nodes.values()]
+
+    async with nodes(tmp_path) as all_:
+        answer = await all_.nodes["b"].answers.set_capacities({"cpu": 41000})
+        assert answer.changes == ["tiers[cpu].lruCapacityPerServer: 'auto' -> 41000"]
+        assert [each.generation for each in answer.replicas] == [2, 2, 2]
+        assert capacities() == [41000] * 3
+        await all_.nodes["c"].answers.set_weights({"queue": 5})
+        assert (capacities(), all_.queues()) == ([41000] * 3, [5, 5, 5])
+        for impossible in ({"cpu": -1}, {"cpu": "some"}, {"tape": 7}, {"": 7}):
+            with pytest.raises(ConfigError, match="capacities"):
+                await all_.nodes["a"].answers.set_capacities(impossible)
+
+        a = all_.nodes["a"]
+        write(a.path, HEAD + "weights: {queue: 9}\n")
+        await look(a.process)
+        await until(lambda: capacities() == ["auto"] * 3, what="the end of what REST changed")
 
 
 async def test_change_is_in_force_on_one_that_starts_before_it_decides(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decisions and audit of all replicas, from whichever of them."""
+"""Decisions and audit of all replicas, and resets on all, from whichever of them."""
 
 from __future__ import annotations
 
@@ -110,3 +110,20 @@ async def test_audit_is_the_sum_over_all() -> None:
         await leave(network, "p.2")
         audit = await all_[1].answers.audit()
         assert ([each.requests for each in audit.endpoints], audit.missing_replicas) == ([1], ["p.2"])
+
+
+async def test_endpoint_is_forgotten_by_all_that_live_and_have_it() -> None:
+    async with three() as (network, all_):
+
+        def forgot() -> list[bool]:
+            found = [each.fleet.get("a") for each in all_]
+            return [each is not None and each.ranks[0].reset_at > 0 for each in found]
+
+        await all_[0].fleet.remove("a")
+        assert forgot() == [False, False, False]
+        found = await all_[1].answers.reset("a")
+        assert (found.endpoint, found.forgotten, found.missing_replicas) == ("a", 0, [])
+        assert forgot() == [False, True, True]
+
+        await leave(network, "p.2")
+        assert (await all_[1].answers.reset("a")).missing_replicas == ["p.2"]

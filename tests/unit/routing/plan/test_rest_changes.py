@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kvatlas.configs.errors import ConfigError
-from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig, WeightsConfig
+from kvatlas.configs.schema import KVAtlasConfig, PluginConfig, SnapshotConfig, WeightsConfig
+from kvatlas.routing.plan.capacities import capacities_of
 from kvatlas.routing.plan.rest_changes import digest, ended_by_file, with_changes
 
 FILE = KVAtlasConfig(api_version="kvatlas/v1", weights=WeightsConfig(queue=4))
@@ -34,6 +36,9 @@ def test_weights_wait_while_another_policy_is_in_force() -> None:
         {"weight/queue": "x"},
         {"weight/queue": -1},
         {"weight/none": 1},
+        {"capacity/cpu": "x"},
+        {"capacity/cpu": 0},
+        {"capacity/none": 1},
     ],
 )
 def test_impossible_values_of_a_sibling_are_refused(values: dict[str, object]) -> None:
@@ -42,11 +47,32 @@ def test_impossible_values_of_a_sibling_are_refused(values: dict[str, object]) -
 
 
 def test_loaded_file_ends_what_it_has_values_for() -> None:
-    assert ended_by_file(["policy", "instance/a/b/0", "weight/queue", "shadow"]) == [
+    assert ended_by_file(["policy", "instance/a/b/0", "weight/queue", "capacity/cpu", "shadow"]) == [
         "policy",
         "weight/queue",
+        "capacity/cpu",
         "shadow",
     ]
+
+
+def test_capacities_change_beside_weights_and_end_with_them() -> None:
+    found = with_changes(FILE, FILE, {"weight/queue": 5, "capacity/cpu": 41000, "capacity/gpu": "unlimited"})
+    assert found.weights.queue == 5
+    assert capacities_of(found) == {"gpu": "unlimited", "cpu": 41000, "storage": "auto"}
+    assert digest(found) != digest(with_changes(found, FILE, {"weight/queue": 5}))
+    assert with_changes(found, FILE, {}) == FILE
+
+
+def test_capacity_that_a_plugin_gives_is_not_changed_beside_it() -> None:
+    plugins = (
+        PluginConfig(
+            "approx-prefix-cache-producer", parameters={"lruCapacityPerServer": 500, "autoTune": False}
+        ),
+        PluginConfig("prefix-cache-scorer"),
+    )
+    file = msgspec.structs.replace(FILE, plugins=plugins, weights=WeightsConfig())
+    with pytest.raises(ConfigError, match="gpu: plugins of the configuration give its capacity"):
+        with_changes(file, file, {"capacity/gpu": 7})
 
 
 def test_digest_is_equal_where_decisions_are() -> None:
