@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from .audit import Audited, Verdict
 
 LABEL = "kvatlas.io/drops-last-block"
-"""Label of an endpoint that says so (`true` or `false`); without it, its metrics make a guess, which its events and its answers outweigh."""
+"""Label of an endpoint that says so (`true` or `false`); without it, metrics make a guess, events may
+show it, and answers tell."""
 
 ENOUGH = 4
 """Answers in a row, all wrong by exactly a block and none right, after which the rule changes."""
@@ -45,7 +46,7 @@ class DroppedBlock:
 
     @property
     def is_guess(self) -> bool:
-        """Whether neither the label nor answers tell, so that events outweigh `n_blocks`."""
+        """Whether neither the label nor answers tell, so that events may show one where `n_blocks` is none."""
         return not (self._is_said or self.is_learned)
 
     @property

@@ -27,7 +27,6 @@ from .holders import FASTEST, Place
 from .keys import BlockKey
 from .pending import Claim
 from .pooled import RETRIED
-from .recomputed import evidence_of
 from .saved_rank import SavedRank
 from .steps import BLOCK_COST, BYTES_PER_COST, EVENT_COST, PIECE, Steps, pieces
 from .tiers import TierId
@@ -141,8 +140,7 @@ class RankLedger(SavedRank):
                 yield BLOCK_COST * len(learned)
         if tier != FASTEST:
             yield from self._learn_chunks(tier, event)
-        elif len(self._groups) == 1 and not self.lookahead:
-            self._note_recomputed(evidence_of(event, place, self.hashes.get, self._blocks.holders))
+        self._look_at(event, place)
         tail = tier != FASTEST and not event.tokens and not self._one_tree
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):

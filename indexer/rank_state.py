@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from ..events.lazy_batch import LazyBatch
-from ..events.model import EngineHash, Event
+from ..events.model import BlockStored, EngineHash, Event
 from .chunks import Chunks
 from .counters import LedgerCounters
 from .foreign import ForeignChunks
@@ -22,7 +22,7 @@ from .match import RankLayout
 from .pending import Pending
 from .pooled import FindHash, PooledHashes
 from .rank_blocks import RankBlocks
-from .recomputed import Recomputed
+from .recomputed import Recomputed, evidence_of
 from .sessions import Sessions
 from .sources import SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
@@ -229,8 +229,12 @@ class RankState:
     def _blocks_dropped(self) -> int:
         if self.lookahead:  # such hashes are for drafters
             return 0
-        shown = self._recomputed.shown if self._drop_is_guess else None
-        return self._dropped if shown is None else int(shown)
+        shown = self._drop_is_guess and self._recomputed.shown
+        return max(self._dropped, int(shown))
+
+    def _look_at(self, event: BlockStored, place: Place) -> None:
+        if place.tier == FASTEST and len(self._groups) == 1 and not self.lookahead:
+            self._note_recomputed(evidence_of(event, place, self.hashes.get, self._blocks.holders))
 
     def _note_recomputed(self, evidence: Iterable[bool | int]) -> None:
         if self._recomputed.learn(evidence):
@@ -241,7 +245,7 @@ class RankState:
 
         Args:
             dropped: their number.
-            is_guess: whether what its events show outweighs that number.
+            is_guess: whether it is one too if the rank's events show so.
             whole_prompts: whether slower tiers may supply a prompt's last block; None: as its events show.
         """
         if (dropped, is_guess, whole_prompts) != (self._dropped, self._drop_is_guess, self._whole_prompts):

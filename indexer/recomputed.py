@@ -12,34 +12,35 @@ from ..events.model import BlockStored, EngineHash
 from .hash_table import Known
 from .holders import Place, RankHolders
 
-GAIN, LOST = 4, 1
-"""Weight of a store that begins with one held block, and of one that continues held blocks; engines with a drafter send the second kind
-too, when they compute a long prompt in parts or load blocks from a slower tier."""
+GAIN, LOSS = 4, 1
+"""Weight of a store that begins with one held block, and of one that continues held blocks. Engines with a drafter send some of the
+second kind too, when they compute a long prompt in parts or load blocks from a slower tier. Other engines send few of the first:
+prompts that are computed at the same time."""
 
-SHOWN, DENIED = 2 * GAIN, -16
-"""Bounds of the sum. Two stores more of the first kind than others explain show the rule, 16 without one that nothing is dropped."""
+SHOWN, LEAST = 2 * GAIN, -4 * GAIN
+"""Bounds of the sum. It starts at zero, shows the rule at the upper one, and until it is below zero again."""
 
 
 class Recomputed:
     """Evidence of one publisher.
 
+    Args:
+        shown: what a saved state has shown.
+
     Attributes:
-        shown: whether the last matched block is computed again; None if stores do not show it.
+        shown: whether the last matched block is computed again; stores never show that it is not.
     """
 
-    def __init__(self, shown: bool | None = None) -> None:
+    def __init__(self, *, shown: bool = False) -> None:
         self.shown = shown
-        self._sum = {True: SHOWN, False: DENIED, None: 0}[shown]
+        self._sum = SHOWN if shown else 0
 
     def learn(self, evidence: Iterable[bool | int]) -> bool:
         """Learn from stores in order, true: one that begins with a held block; return whether `shown` has changed."""
         before = self.shown
         for is_again in evidence:
-            self._sum = min(self._sum + GAIN, SHOWN) if is_again else max(self._sum - LOST, DENIED)
-            if self._sum in (SHOWN, DENIED):
-                self.shown = self._sum == SHOWN
-            elif self._sum < 0 or not self.shown:
-                self.shown = None
+            self._sum = min(self._sum + GAIN, SHOWN) if is_again else max(self._sum - LOSS, LEAST)
+            self.shown = self._sum == SHOWN or (self.shown and self._sum >= 0)
         return self.shown is not before
 
 

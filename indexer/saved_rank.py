@@ -53,7 +53,7 @@ class SavedRank(RankState):
             self._blocks.settle(saved.block_size)
         self._tells_extra_keys, self._one_tree = saved.tells_extra_keys, saved.one_tree
         self.lookahead, self._reports = saved.lookahead, saved.reports
-        self._recomputed = Recomputed(saved.recomputes)
+        self._recomputed = Recomputed(shown=saved.recomputes)
         self._groups.update(saved.groups)
         self.hashes.load(saved.hashes)
         self._chunks.load(saved.chunks)
