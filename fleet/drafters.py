@@ -1,4 +1,4 @@
-"""Engines whose drafter computes the last matched block of a prompt again, which no event tells.
+"""Engines whose drafter computes the last matched block of a prompt again, which events show but do not tell.
 
 vLLM with EAGLE, EAGLE3 or MTP does so unless its block hashes cover the next tokens too. Then every prediction is one block
 (or one chunk of a slower tier) too high.
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from .audit import Audited, Verdict
 
 LABEL = "kvatlas.io/drops-last-block"
-"""Label of an endpoint that says so (`true` or `false`); without it, its metrics make a guess, and answers tell."""
+"""Label of an endpoint that says so (`true` or `false`); without it, metrics make a guess, events may
+show it, and answers tell."""
 
 ENOUGH = 4
 """Answers in a row, all wrong by exactly a block and none right, after which the rule changes."""
@@ -44,29 +45,35 @@ class DroppedBlock:
             self._is_guessed = drafts
 
     @property
+    def is_guess(self) -> bool:
+        """Whether neither the label nor answers tell, so that events may show one where `n_blocks` is none."""
+        return not (self._is_said or self.is_learned)
+
+    @property
     def meaning(self) -> str:
         """What the rule means, for people."""
         if self.n_blocks:
             return "computes the last matched block of each prompt again, as engines with a drafter do"
         return "reuses every matched block"
 
-    def learn(self, found: Audited, *, block_size: int, chunk_blocks: int) -> bool:
+    def learn(self, found: Audited, *, dropped: int, block_size: int, chunk_blocks: int) -> bool:
         """Learn from an audited answer; return whether the rule has changed.
 
         Args:
             found: the answer.
+            dropped: blocks by which it was expected to be lower, 0 or 1.
             block_size: tokens per block.
             chunk_blocks: blocks that the slower tiers load together.
         """
         if self._is_said or found.verdict is Verdict.TOKENIZER:
             return False
-        error = -found.error_tokens if self.n_blocks else found.error_tokens
+        error = -found.error_tokens if dropped else found.error_tokens
         if error in (block_size, chunk_blocks * block_size):
             self._n_in_a_row += 1
         elif not error and found.expected:
             self._n_in_a_row = 0
         if self._n_in_a_row < (ENOUGH_AGAINST_GUESS if self._is_guessed else ENOUGH):
             return False
-        self.n_blocks, self._n_in_a_row, self.is_learned = 1 - self.n_blocks, 0, True
+        self.n_blocks, self._n_in_a_row, self.is_learned = 1 - dropped, 0, True
         self._is_guessed = False
         return True

@@ -83,7 +83,8 @@ class Endpoint:
         layout, block_size = ledger.layout(), ledger.block_size
         if layout is None or block_size is None:
             return
-        if self.drafter.learn(found, block_size=block_size, chunk_blocks=layout.slow_chunk):
+        dropped, chunk = layout.dropped, layout.slow_chunk
+        if self.drafter.learn(found, dropped=dropped, block_size=block_size, chunk_blocks=chunk):
             self.use_drafter()
             yield self.drafter.meaning
         if not (layout.windows or layout.one_tree or layout.dropped):  # whose reuse ends elsewhere
@@ -101,7 +102,9 @@ class Endpoint:
     def use_drafter(self) -> None:
         """Have all ranks reuse the end of prompts as `drafter` and `ends` say."""
         for rank in self.ranks:
-            rank.ledger.set_reuse(self.drafter.n_blocks, whole_prompts=self.ends.said)
+            rank.ledger.set_reuse(
+                self.drafter.n_blocks, is_guess=self.drafter.is_guess, whole_prompts=self.ends.said
+            )
 
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""

@@ -140,6 +140,7 @@ class RankLedger(SavedRank):
                 yield BLOCK_COST * len(learned)
         if tier != FASTEST:
             yield from self._learn_chunks(tier, event)
+        self._look_at(event, place)
         tail = tier != FASTEST and not event.tokens and not self._one_tree
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):

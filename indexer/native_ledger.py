@@ -116,6 +116,7 @@ class NativeLedger(RankLedger):
             self.counters.evicted += n_evicted
             self.counters.unknown_removals += n_unknown
             self._note_sessions()
+            self._note_recomputed(self._core.take_recomputed())
             if position == batch.n_sent:
                 return
             yield n_blocks // BLOCKS_PER_COST
@@ -137,6 +138,7 @@ class NativeLedger(RankLedger):
         self.counters.evicted += n_evicted
         self.counters.unknown_removals += n_unknown
         self._note_sessions()
+        self._note_recomputed(self._core.take_recomputed())
         return Run(*fields)
 
     def _note_session(self, key: BlockKey, session: str | None) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
 from ..events.lazy_batch import LazyBatch
-from ..events.model import EngineHash, Event
+from ..events.model import BlockStored, EngineHash, Event
 from .chunks import Chunks
 from .counters import LedgerCounters
 from .foreign import ForeignChunks
@@ -22,6 +22,7 @@ from .match import RankLayout
 from .pending import Pending
 from .pooled import FindHash, PooledHashes
 from .rank_blocks import RankBlocks
+from .recomputed import Recomputed, evidence_of
 from .sessions import Sessions
 from .sources import SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
@@ -93,6 +94,8 @@ class RankState:
         self._batch_begun: LazyBatch | tuple[Event, ...] | None = None
         """The batch whose first event is being applied, None at its other events."""
         self._dropped, self._whole_prompts = 0, cast("bool | None", None)
+        self._drop_is_guess = True
+        self._recomputed = Recomputed()
         self.lookahead = 0
         self._assumable: int | None = None
 
@@ -112,6 +115,7 @@ class RankState:
         self.sessions.clear()
         self._tells_extra_keys = self._one_tree = self._reports = False
         self.lookahead = 0
+        self._recomputed = Recomputed()
 
     # -- knowledge without events ----------------------------------------------------------------------------------
 
@@ -207,9 +211,8 @@ class RankState:
         if self._layout is None and self._blocks.holders is not None:
             chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
             layout = self._blocks.holders.layout(self._groups, chunks)
-            dropped = 0 if self.lookahead else self._dropped  # hashes with a lookahead are for drafters
             is_tree = self._one_tree if self._whole_prompts is None else not self._whole_prompts
-            self._layout = replace(layout, dropped=dropped, one_tree=is_tree)
+            self._layout = replace(layout, dropped=self._blocks_dropped(), one_tree=is_tree)
         return self._layout
 
     def tiers_by_events(self) -> dict[str, TierId]:
@@ -223,15 +226,30 @@ class RankState:
             if tier != FASTEST and not spec.shared and self.sources.of(tier) is TierSource.EVENTS
         }
 
-    def set_reuse(self, dropped: int, *, whole_prompts: bool | None = None) -> None:
+    def _blocks_dropped(self) -> int:
+        if self.lookahead:  # such hashes are for drafters
+            return 0
+        shown = self._drop_is_guess and self._recomputed.shown
+        return max(self._dropped, int(shown))
+
+    def _look_at(self, event: BlockStored, place: Place) -> None:
+        if place.tier == FASTEST and len(self._groups) == 1 and not self.lookahead:
+            self._note_recomputed(evidence_of(event, place, self.hashes.get, self._blocks.holders))
+
+    def _note_recomputed(self, evidence: Iterable[bool | int]) -> None:
+        if self._recomputed.learn(evidence):
+            self._changed()
+
+    def set_reuse(self, dropped: int, *, is_guess: bool = False, whole_prompts: bool | None = None) -> None:
         """Set the blocks at the end of a match that the engine computes again, as drafters need it.
 
         Args:
             dropped: their number.
+            is_guess: whether it is one too if the rank's events show so.
             whole_prompts: whether slower tiers may supply a prompt's last block; None: as its events show.
         """
-        if (dropped, whole_prompts) != (self._dropped, self._whole_prompts):
-            self._dropped, self._whole_prompts = dropped, whole_prompts
+        if (dropped, is_guess, whole_prompts) != (self._dropped, self._drop_is_guess, self._whole_prompts):
+            self._dropped, self._drop_is_guess, self._whole_prompts = dropped, is_guess, whole_prompts
             self._changed()
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:

@@ -31,6 +31,7 @@ class SavedLedger(Saved, frozen=True):
         lookahead: tokens after a block that belong to its key.
         one_tree: whether the engine keeps one tree of pages over all its tiers.
         reports: whether requests have asked the engine to report what it holds.
+        recomputes: whether its stores show that the last matched block is computed again.
         told_size: tokens per block by which the blocks of slower tiers are known; None if `block_size` is.
     """
 
@@ -46,6 +47,7 @@ class SavedLedger(Saved, frozen=True):
     lookahead: Annotated[int, Meta(ge=0, le=64)] = 0
     one_tree: bool = False
     reports: bool = False
+    recomputes: bool = False
     told_size: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
 
     def __post_init__(self) -> None:

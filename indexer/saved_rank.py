@@ -10,6 +10,7 @@ from .groups import LEARNED_GROUP
 from .holders import FASTEST, Place, SavedShared
 from .keys import BlockKey
 from .rank_state import RankState
+from .recomputed import Recomputed
 from .saved import SavedLedger
 from .sources import SavedSources
 from .tiers import TierSource
@@ -31,6 +32,7 @@ class SavedRank(RankState):
             lookahead=self.lookahead,
             one_tree=self._one_tree,
             reports=self._reports,
+            recomputes=self._recomputed.shown,
             groups=dict(self._groups),
             sources=self.sources.dump(now=now),
             hashes=self.hashes.dump(),
@@ -51,6 +53,7 @@ class SavedRank(RankState):
             self._blocks.settle(saved.block_size)
         self._tells_extra_keys, self._one_tree = saved.tells_extra_keys, saved.one_tree
         self.lookahead, self._reports = saved.lookahead, saved.reports
+        self._recomputed = Recomputed(shown=saved.recomputes)
         self._groups.update(saved.groups)
         self.hashes.load(saved.hashes)
         self._chunks.load(saved.chunks)

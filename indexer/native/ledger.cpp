@@ -104,6 +104,11 @@ std::vector<SessionStart> Ledger::take_sessions() {
     return std::exchange(sessions_, {});
 }
 
+std::string Ledger::take_recomputed() {
+    const std::lock_guard lock(lock_);
+    return std::exchange(recomputed_, {});
+}
+
 void Ledger::expect(uint64_t hash) {
     const std::lock_guard lock(lock_);
     expected_.insert(hash);
@@ -237,6 +242,7 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
         return false;
     }
     if (!route->is_fastest && !keeps_chunk(event, *route, hashes.back())) return false;
+    note_recomputed(index, event, *route);
     const KeySpan keys = span_of(keys_);
     done.n_evicted += route->is_shared ? index.keep(route->holder, keys) : index.store(route->holder, keys);
     for (const HolderId copy : route->copies) done.n_evicted += index.keep(copy, keys);
@@ -250,6 +256,21 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
 bool Ledger::is_report(const Index::Writer& index, const Event& event, const Route& route) const {
     if (!route.is_only_group || !route.is_fastest || event.has_parent || keys_.size() < kLeastReported) return false;
     return std::ranges::all_of(keys_, [&](uint64_t key) { return index.any_has({&route.holder, 1}, key); });
+}
+
+// The counterpart of `evidence_of` in recomputed.py; the event's keys are in `keys_`.
+void Ledger::note_recomputed(const Index::Writer& index, const Event& event, const Route& route) {
+    if (!route.is_only_group || !route.is_fastest || route.lookahead != 0 || keys_.size() <= 1) return;
+    const auto has = [&](uint64_t key) { return index.any_has({&route.holder, 1}, key); };
+    if (event.has_parent) {
+        const auto parent = hashes_.get(event.parent);
+        if (!parent || !has(parent->block_key)) return;
+    }
+    if (!has(keys_[0])) {
+        if (event.has_parent) recomputed_.push_back(0);
+    } else if (!has(keys_[1])) {
+        recomputed_.push_back(1);
+    }
 }
 
 // Returns whether the event may be plain; sets `learns` if its tokens define its hashes.

@@ -96,6 +96,10 @@ public:
     std::vector<SessionStart> take_sessions();
     void expect_sessions();
 
+    // Returns the evidence of `recomputed.py` since the last call: 1 for a store that begins with one held block, 0 for one that
+    // continues held blocks.
+    std::string take_recomputed();
+
 private:
     static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK
     static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
@@ -110,6 +114,7 @@ private:
     bool take_stored(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
     bool take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
     bool is_report(const Index::Writer& index, const Event& event, const Route& route) const;
+    void note_recomputed(const Index::Writer& index, const Event& event, const Route& route);
     bool may_learn(const Event& event, const Route& route, bool& learns) const;
     bool look_up(std::span<const uint64_t> hashes);
     bool learn(const Batch& batch, const Event& event);
@@ -128,6 +133,7 @@ private:
     std::vector<Route> routes_;
     size_t last_route_ = 0;  // most events take the same route as the one before
     std::vector<uint64_t> keys_;  // of the current event
+    std::string recomputed_;
     std::vector<SessionStart> sessions_;
     bool has_sessions_ = false;  // whether any event has named one
 };

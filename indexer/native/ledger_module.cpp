@@ -284,6 +284,13 @@ PyObject* take_sessions(PyObject* self, PyObject*) {
     }, nullptr);
 }
 
+PyObject* take_recomputed(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        const std::string evidence = ledger_of(self).take_recomputed();
+        return PyBytes_FromStringAndSize(evidence.data(), static_cast<Py_ssize_t>(evidence.size()));
+    }, nullptr);
+}
+
 PyMethodDef ledger_methods[] = {
     method<get_hash>("get"),
     method<put_hash>("put"),
@@ -302,6 +309,7 @@ PyMethodDef ledger_methods[] = {
     method<apply>("apply"),
     method<run>("run"),
     {"take_sessions", take_sessions, METH_NOARGS, nullptr},
+    {"take_recomputed", take_recomputed, METH_NOARGS, nullptr},
     {"expect_sessions", forget<&Ledger::expect_sessions>, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

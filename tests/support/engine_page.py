@@ -34,7 +34,7 @@ Without a further word, kvatlas handles:
 | engine | feature | rule, and the key that sets it |
 |---|---|---|
 | vLLM | EAGLE, EAGLE3, MTP with block hashes that cover the next tokens | block keys have the same lookahead; nothing to set |
-| vLLM | the same drafters with older versions, a KV connector, or `disable_lookahead_block_hashes` | the last matched block is computed again. `vllm:spec_decode_*` in the metrics switches the rule on; two answers in a row switch it off again for drafters that drop nothing (n-gram, draft model); label `kvatlas.io/drops-last-block` of the endpoint |
+| vLLM | the same drafters with older versions, a KV connector, or `disable_lookahead_block_hashes` | the last matched block is computed again. `vllm:spec_decode_*` in the metrics switches the rule on, and so do two requests that store a block again which was held; two answers in a row switch it off again for drafters that drop nothing (n-gram, draft model); label `kvatlas.io/drops-last-block` of the endpoint |
 | vLLM | `kv_cache_report_mode=full` | a store that only repeats what is held adds no copy, once one such store was continued in its batch |
 | vLLM | CPU tier | its size comes from `vllm:kv_offload_config_info`; `tiers[].lruCapacityPerServer` |
 | vLLM | CPU tier of several blocks per chunk | learned from events; `tiers[].offloadChunkBlocks` |
@@ -46,6 +46,9 @@ Without a further word, kvatlas handles:
 | SGLang | pages of (token, next token) pairs with EAGLE | read as tokens with a lookahead of one |
 | all | slower tier's events before the first of the GPU | read with the block size of the metrics |
 | all | replays with other time stamps than live batches | after the second contradiction within a minute stamps are no evidence; the [doctor](doctor.md) names the publisher |
+
+The two recordings with that rule have its label here. By their stores alone, without metrics, label or answers, 48 and 47 of 50 requests
+are exact.
 
 What no event tells stays wrong in the recordings: in `r1_reset` requests after a reset. With answers fed in, two of them are left.
 A restarted engine has empty caches, and sends no event before its first request. kvatlas learns of it when the event connection is back

@@ -38,19 +38,19 @@ def atlas_of(core: IndexCore, n_ranks: int = 1) -> Atlas:
 
 
 class Replay:
-    """One case, replayed into an index request by request.
+    """One case, replayed into an index request by request; `dropped` is None if only events tell that number.
 
     Attributes:
         wrong: (request, predicted tokens, cached tokens) of every wrong prediction.
         n_requests: requests of the case.
     """
 
-    def __init__(self, case: Path, core: IndexCore, *, dropped: int = 0) -> None:
+    def __init__(self, case: Path, core: IndexCore, *, dropped: int | None = 0) -> None:
         frames = read_frames(case / "zmq.jsonl")
         self._publishers = sorted({frame.endpoint for frame in frames})
         self._core, self.atlas = core, atlas_of(core, len(self._publishers))
         for ledger in self.atlas.ledgers("e"):
-            ledger.set_reuse(dropped)
+            ledger.set_reuse(dropped or 0, is_guess=dropped is None)
         self.wrong: list[tuple[int, int, int]] = []
         requests = list(read_lines(case / "truth.jsonl", Recorded))
         self.n_requests, played = len(requests), 0

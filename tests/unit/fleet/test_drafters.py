@@ -13,7 +13,10 @@ def answer(expected: int, reused: int, verdict: Verdict = Verdict.UNKNOWN) -> Au
 
 
 def taught(drafter: DroppedBlock, *answers: tuple[int, int]) -> list[bool]:
-    return [drafter.learn(answer(*each), block_size=16, chunk_blocks=2) for each in answers]
+    return [
+        drafter.learn(answer(*each), dropped=drafter.n_blocks, block_size=16, chunk_blocks=2)
+        for each in answers
+    ]
 
 
 def test_answers_a_block_or_a_chunk_too_high_in_a_row_show_a_drafter() -> None:
@@ -36,7 +39,7 @@ def test_answers_that_tell_nothing_do_not_count(other: tuple[int, int]) -> None:
 def test_prompts_of_another_tokenizer_do_not_count() -> None:
     drafter = DroppedBlock({})
     found = answer(64, 48, Verdict.TOKENIZER)
-    assert not any(drafter.learn(found, block_size=16, chunk_blocks=1) for _ in range(ENOUGH))
+    assert not any(drafter.learn(found, dropped=0, block_size=16, chunk_blocks=1) for _ in range(ENOUGH))
 
 
 def test_a_rule_that_turns_wrong_is_taken_back() -> None:
