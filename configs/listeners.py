@@ -58,7 +58,7 @@ class TlsConfig(Section, frozen=True):
     min_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
     """Oldest version of TLS that clients may use."""
     cipher_suites: tuple[CipherSuite, ...] = ()
-    """Cipher suites that clients may use with TLS 1.2, by their standard names; empty: those of OpenSSL."""
+    """Cipher suites that clients may use with TLS 1.2, by their standard names; empty: all that HTTP/2 allows on `extProc`, those of OpenSSL elsewhere."""
 
     self_signed: bool | Literal["auto"] = "auto"
     """Whether to make a certificate at the start if there is no file; auto: for `extProc` with `compat: llm-d`, as the reference does."""
