@@ -168,7 +168,7 @@ class ExtProcConfig(Section, frozen=True):
     """Server: http2 with the libnghttp2 of the machine, or grpc with the `grpc.aio` library at several times the cost; auto: http2 if libnghttp2 is installed."""
     threads: Annotated[int, Meta(ge=1, le=64)] | Literal["auto"] = "auto"
     """Threads of the http2 server for connections, TLS and chunks of responses; auto: the cores but one, divided among `server.workers`, 1 to 8."""
-    gather: Duration = Duration(0.003)
+    gather: Duration = Duration(0.002)
     """Longest time between two readings of a thread that reads nothing but chunks of responses, so that one reading brings about twelve; at most 50ms. Requests, and chunks that come seldom, do not wait."""
     compat: Literal["none", "llm-d"] = "none"
     """llm-d: behave like the reference picker where it differs from the written protocol."""
