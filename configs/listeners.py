@@ -58,7 +58,7 @@ class TlsConfig(Section, frozen=True):
     min_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
     """Oldest version of TLS that clients may use."""
     cipher_suites: tuple[CipherSuite, ...] = ()
-    """Cipher suites that clients may use with TLS 1.2, by their standard names; empty: those of OpenSSL."""
+    """Cipher suites that clients may use with TLS 1.2, by their standard names; empty: all that HTTP/2 allows on `extProc`, those of OpenSSL elsewhere."""
 
     self_signed: bool | Literal["auto"] = "auto"
     """Whether to make a certificate at the start if there is no file; auto: for `extProc` with `compat: llm-d`, as the reference does."""
@@ -168,7 +168,7 @@ class ExtProcConfig(Section, frozen=True):
     """Server: http2 with the libnghttp2 of the machine, or grpc with the `grpc.aio` library at several times the cost; auto: http2 if libnghttp2 is installed."""
     threads: Annotated[int, Meta(ge=1, le=64)] | Literal["auto"] = "auto"
     """Threads of the http2 server for connections, TLS and chunks of responses; auto: the cores but one, divided among `server.workers`, 1 to 8."""
-    gather: Duration = Duration(0.003)
+    gather: Duration = Duration(0.002)
     """Longest time between two readings of a thread that reads nothing but chunks of responses, so that one reading brings about twelve; at most 50ms. Requests, and chunks that come seldom, do not wait."""
     compat: Literal["none", "llm-d"] = "none"
     """llm-d: behave like the reference picker where it differs from the written protocol."""

@@ -12,10 +12,12 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
+from ...configs.listeners import CIPHER_SUITES
 from ..accepting import Accepting
 from ..acceptor import listen
 from ..tls.certificates import Certificates, Identity
 from ..tls.mismatches import OnMismatch, ignore
+from ..tls.restrictions import VERSIONS, cipher_list
 from ._native import Server
 from .call import Call, OpenCall, Responder
 from .calls import Calls
@@ -124,8 +126,14 @@ class Http2Listener:
         """Have new connections use the current certificate."""
         if self._certificates is None or (identity := self._certificates.current()) is self._identity:
             return
-        self._identity = identity
-        server.use_identity(key=identity.key, chain=identity.chain, client_ca=identity.client_ca or b"")
+        self._identity, config = identity, self._certificates.config
+        server.use_identity(
+            key=identity.key,
+            chain=identity.chain,
+            client_ca=identity.client_ca or b"",
+            min_version=VERSIONS[config.min_version],
+            cipher_list=cipher_list(config.cipher_suites or CIPHER_SUITES),
+        )
 
     def _resolve(self, path: str) -> OpenCall | None:
         if (opens := self._methods.get(path)) is not None:

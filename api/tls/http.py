@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import ssl
 
-from ...configs.listeners import CIPHER_SUITES, TlsConfig
+from ...configs.listeners import TlsConfig
 from .certificates import Certificates, Identity
 from .mismatches import OnMismatch, handshakes, ignore
-
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+from .restrictions import VERSIONS, cipher_list
 
 
 def http_context(
@@ -58,9 +57,9 @@ def server_context(
 
 def _context(identity: Identity, config: TlsConfig, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[config.min_version]
+    context.minimum_version = VERSIONS[config.min_version]
     if config.cipher_suites:  # those of TLS 1.3 stay
-        context.set_ciphers(":".join(CIPHER_SUITES[name] for name in config.cipher_suites))
+        context.set_ciphers(cipher_list(config.cipher_suites))
     # A resumed session would bypass a certificate or client CA that has changed since.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0

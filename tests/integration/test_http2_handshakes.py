@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
 import grpc.aio
+import msgspec
 import pytest
 import uvloop
 from prometheus_client import CollectorRegistry
@@ -31,7 +33,14 @@ PART_OF_A_HELLO = b"\x16\x03\x01\x02\x00"
 class Running:
     """A running listener with TLS."""
 
-    def __init__(self, folder: Path, *, with_tls: bool = True, **limits: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        with_tls: bool = True,
+        terms: Mapping[str, Any] = MappingProxyType({}),
+        **limits: Any,
+    ) -> None:
         files = certificate_files(folder)
         self.registry, self.ca, self.port = CollectorRegistry(), files.certificate, 0
         self.listener = Http2Listener(
@@ -40,7 +49,7 @@ class Running:
             limits=Limits(1024, **limits),
             account=Intake(),
             metrics=TransportMetrics(self.registry),
-            certificates=Certificates(files.config) if with_tls else None,
+            certificates=Certificates(msgspec.structs.replace(files.config, **terms)) if with_tls else None,
         )
 
     def closed(self, reason: str) -> float:
@@ -169,3 +178,46 @@ async def test_part_of_a_record_is_waited_for_without_work(tmp_path: Path) -> No
                 assert await asyncio.to_thread(greeted, found)
 
         assert found.value("kvatlas_extproc_turns_deferred_total") == 0
+
+
+ECDSA_128, ECDSA_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
+ONE_SUITE = {"cipher_suites": ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",)}
+
+
+def agreed(found: Running, newest: ssl.TLSVersion, suites: str) -> tuple[str, str] | None:
+    """Return version and cipher suite of a connection; None if the server refuses the client."""
+    context = ssl.create_default_context(cadata=found.ca.decode())
+    context.maximum_version = newest
+    context.set_ciphers(suites)
+    with socket.create_connection(("127.0.0.1", found.port), timeout=30) as peer:
+        try:
+            with context.wrap_socket(peer, server_hostname="localhost") as client:
+                name, version, _ = client.cipher() or ("", "", 0)
+                return str(client.version() or version), name
+        except ssl.SSLError:
+            return None
+
+
+@pytest.mark.parametrize(
+    ("terms", "newest", "suites", "expected"),
+    [
+        pytest.param({}, "TLSv1_2", "DEFAULT", ("TLSv1.2", ECDSA_128), id="by_default"),
+        pytest.param({}, "TLSv1_2", "ECDHE-ECDSA-AES128-SHA", None, id="suite_that_http2_forbids"),
+        pytest.param({}, "TLSv1_2", f"{ECDSA_256}:{ECDSA_128}", ("TLSv1.2", ECDSA_128), id="servers_order"),
+        pytest.param({"min_version": "TLSv1.3"}, "TLSv1_2", "DEFAULT", None, id="too_old"),
+        pytest.param(ONE_SUITE, "TLSv1_2", "DEFAULT", ("TLSv1.2", ECDSA_128), id="suite"),
+        pytest.param(ONE_SUITE, "TLSv1_2", ECDSA_256, None, id="other_suite"),
+        pytest.param(
+            {**ONE_SUITE, "min_version": "TLSv1.3"},
+            "TLSv1_3",
+            "DEFAULT",
+            ("TLSv1.3", "TLS_AES_256_GCM_SHA384"),
+            id="suites_of_1_3_stay",
+        ),
+    ],
+)
+async def test_clients_are_restricted_to_versions_and_suites(
+    terms: dict[str, Any], newest: str, suites: str, expected: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    async with running(tmp_path, terms=terms) as found:
+        assert await asyncio.to_thread(agreed, found, ssl.TLSVersion[newest], suites) == expected

@@ -20,10 +20,10 @@ using SelectProtocol = int (*)(Ssl*, const unsigned char** out, unsigned char* n
 
 // Commands of SSL_CTX_ctrl and SSL_ctrl.
 constexpr int SET_MODE = 33, SET_READ_AHEAD = 41, SET_SESSION_CACHE = 44, CHAIN_CERTIFICATE = 89, SET_MIN_PROTO_VERSION = 123;
-constexpr long TLS_1_2 = 0x0303;
 constexpr long PARTIAL_WRITE = 1, MOVING_WRITE_BUFFER = 2, RELEASE_BUFFERS = 16;
 constexpr long NO_SESSIONS = 0;
-constexpr uint64_t NO_TICKET = uint64_t{1} << 14, NO_RENEGOTIATION = uint64_t{1} << 30, NO_COMPRESSION = uint64_t{1} << 17;
+constexpr uint64_t NO_TICKET = uint64_t{1} << 14, NO_COMPRESSION = uint64_t{1} << 17, SERVER_PREFERENCE = uint64_t{1} << 22,
+                   NO_RENEGOTIATION = uint64_t{1} << 30;
 constexpr int VERIFY_PEER = 1, FAIL_IF_NO_PEER_CERTIFICATE = 2;
 constexpr int WANT_READ = 2, WANT_WRITE = 3, ZERO_RETURN = 6;  // of SSL_get_error
 constexpr int SELECTED = 0, NOT_SELECTED = 3;                  // of SelectProtocol
@@ -34,6 +34,7 @@ constexpr int SELECTED = 0, NOT_SELECTED = 3;                  // of SelectProto
     F(SSL_CTX_new, Context*, (const Method*))                                                                                \
     F(SSL_CTX_free, void, (Context*))                                                                                        \
     F(SSL_CTX_ctrl, long, (Context*, int, long, void*))                                                                      \
+    F(SSL_CTX_set_cipher_list, int, (Context*, const char*))                                                                 \
     F(SSL_CTX_set_options, uint64_t, (Context*, uint64_t))                                                                   \
     F(SSL_CTX_set_num_tickets, int, (Context*, size_t))                                                                      \
     F(SSL_CTX_use_certificate, int, (Context*, Certificate*))                                                                \

@@ -108,11 +108,15 @@ PyObject* accept(PyObject* self, PyObject* fd) {
 
 PyObject* use_identity(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"key", "chain", "client_ca"});
+        const auto args = call.arguments({"key", "chain", "client_ca", "min_version", "cipher_list"});
         const Buffer key(args[0], 1, "B", "key"), chain(args[1], 1, "B", "chain"), client_ca(args[2], 1, "B", "client_ca");
         const auto text = [](const Buffer& pem) { return std::string_view(static_cast<const char*>(pem.data()), pem.n_bytes()); };
+        const auto min_version = static_cast<long>(as_count(args[3], 0, "min_version"));
+        const char* const cipher_list = PyUnicode_AsUTF8AndSize(args[4], nullptr);
+        if (cipher_list == nullptr) throw Raised();
+        const TlsTerms terms = {text(key), text(chain), text(client_ca), min_version, cipher_list};
         try {
-            value_of<Server>(self).use(std::make_shared<const TlsIdentity>(text(key), text(chain), text(client_ca)));
+            value_of<Server>(self).use(std::make_shared<const TlsIdentity>(terms));
         } catch (const std::invalid_argument& error) {
             raise(PyExc_ValueError, error.what());
         }

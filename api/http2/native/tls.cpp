@@ -52,11 +52,13 @@ int select_h2(openssl::Ssl*, const unsigned char** out, unsigned char* n_out, co
 
 }  // namespace
 
-TlsIdentity::TlsIdentity(std::string_view key, std::string_view chain, std::string_view client_ca)
+TlsIdentity::TlsIdentity(const TlsTerms& terms)
     : library_(openssl::library()), context_(library_.SSL_CTX_new(library_.TLS_server_method())) {
     if (context_ == nullptr) throw std::bad_alloc();
     try {
-        load(key, chain, client_ca);
+        restrict_clients(terms);
+        load_pair(terms);
+        if (!terms.client_ca.empty()) ask_clients(terms.client_ca);
     } catch (...) {
         library_.SSL_CTX_free(context_);
         throw;
@@ -65,30 +67,36 @@ TlsIdentity::TlsIdentity(std::string_view key, std::string_view chain, std::stri
 
 TlsIdentity::~TlsIdentity() { library_.SSL_CTX_free(context_); }
 
-void TlsIdentity::load(std::string_view key, std::string_view chain, std::string_view client_ca) {
+void TlsIdentity::restrict_clients(const TlsTerms& terms) {
     using namespace openssl;
-    library_.SSL_CTX_ctrl(context_, SET_MIN_PROTO_VERSION, TLS_1_2, nullptr);
+    if (library_.SSL_CTX_ctrl(context_, SET_MIN_PROTO_VERSION, terms.min_version, nullptr) != 1) refuse(library_, "version");
+    if (library_.SSL_CTX_set_cipher_list(context_, terms.cipher_list) != 1) refuse(library_, "cipher suites");
     library_.SSL_CTX_ctrl(context_, SET_MODE, PARTIAL_WRITE | MOVING_WRITE_BUFFER | RELEASE_BUFFERS, nullptr);
     library_.SSL_CTX_ctrl(context_, SET_READ_AHEAD, 1, nullptr);  // all that the socket has at once, not each record's head alone
     // A resumed session would bypass a certificate or client CA that has changed since.
     library_.SSL_CTX_ctrl(context_, SET_SESSION_CACHE, NO_SESSIONS, nullptr);
-    library_.SSL_CTX_set_options(context_, NO_TICKET | NO_RENEGOTIATION | NO_COMPRESSION);
+    library_.SSL_CTX_set_options(context_, NO_TICKET | NO_RENEGOTIATION | NO_COMPRESSION | SERVER_PREFERENCE);
     library_.SSL_CTX_set_num_tickets(context_, 0);
     library_.SSL_CTX_set_alpn_select_cb(context_, select_h2, nullptr);
+}
 
-    const Pem certificates(library_, chain);
+void TlsIdentity::load_pair(const TlsTerms& terms) {
+    using namespace openssl;
+    const Pem certificates(library_, terms.chain);
     const auto leaf = certificates.certificate();
     if (!leaf || library_.SSL_CTX_use_certificate(context_, leaf.get()) != 1) refuse(library_, "certificate");
     while (auto next = certificates.certificate()) {
         if (library_.SSL_CTX_ctrl(context_, CHAIN_CERTIFICATE, 0, next.get()) != 1) refuse(library_, "chain");
         next.release();  // the context's from here on
     }
-    const Pem keys(library_, key);
+    const Pem keys(library_, terms.key);
     const Owned<Key> own(library_.PEM_read_bio_PrivateKey(keys.bio, nullptr, nullptr, nullptr), library_.EVP_PKEY_free);
     if (!own || library_.SSL_CTX_use_PrivateKey(context_, own.get()) != 1) refuse(library_, "key");
-    if (client_ca.empty()) return;
+}
+
+void TlsIdentity::ask_clients(std::string_view client_ca) {
     const Pem authorities(library_, client_ca);
-    Store* const store = library_.SSL_CTX_get_cert_store(context_);
+    openssl::Store* const store = library_.SSL_CTX_get_cert_store(context_);
     bool has_any = false;
     while (const auto each = authorities.certificate()) {
         library_.X509_STORE_add_cert(store, each.get());
@@ -96,7 +104,7 @@ void TlsIdentity::load(std::string_view key, std::string_view chain, std::string
         has_any = true;
     }
     if (!has_any) refuse(library_, "client CA");
-    library_.SSL_CTX_set_verify(context_, VERIFY_PEER | FAIL_IF_NO_PEER_CERTIFICATE, nullptr);
+    library_.SSL_CTX_set_verify(context_, openssl::VERIFY_PEER | openssl::FAIL_IF_NO_PEER_CERTIFICATE, nullptr);
 }
 
 Tls::Tls(const TlsIdentity& identity, int fd) : library_(openssl::library()), ssl_(library_.SSL_new(identity.context())) {

@@ -10,12 +10,19 @@
 
 namespace kvatlas::http2 {
 
+// What a listener shows its clients, and asks of them.
+struct TlsTerms {
+    std::string_view key, chain;      // PEM
+    std::string_view client_ca;       // PEM; clients must have a certificate of it, unless it is empty
+    long min_version = 0;             // as OpenSSL numbers versions
+    const char* cipher_list = "";     // of TLS 1.2, in OpenSSL's form
+};
+
 // Key and certificate of a listener, and the authorities of its clients. Safe to share between threads.
 class TlsIdentity {
 public:
-    // `key` and `chain` are PEM; clients must have a certificate of `client_ca`, PEM too, unless that is empty.
     // Throws std::invalid_argument if OpenSSL does not take them, std::runtime_error without OpenSSL.
-    TlsIdentity(std::string_view key, std::string_view chain, std::string_view client_ca);
+    explicit TlsIdentity(const TlsTerms& terms);
     TlsIdentity(const TlsIdentity&) = delete;
     TlsIdentity& operator=(const TlsIdentity&) = delete;
     ~TlsIdentity();
@@ -23,7 +30,9 @@ public:
     openssl::Context* context() const { return context_; }
 
 private:
-    void load(std::string_view key, std::string_view chain, std::string_view client_ca);
+    void restrict_clients(const TlsTerms& terms);
+    void load_pair(const TlsTerms& terms);
+    void ask_clients(std::string_view client_ca);
 
     const openssl::Library& library_;
     openssl::Context* context_;
