@@ -18,6 +18,9 @@ from ..core.slo import slo_of
 LOGISTIC_OF_NORMAL = 1.702
 """Factor with which the logistic function is that of a normal distribution, within 0.01."""
 
+TTFT_ERROR, TPOT_ERROR = 0.5, 0.12
+"""Standard deviations of the logarithms of observed by predicted times, before they are known."""
+
 UNKNOWN = 0.5
 """Chance of an endpoint without a prediction."""
 
@@ -27,9 +30,9 @@ Positive = Annotated[float, Meta(gt=0)]
 class SloAttainmentParams(PluginParams, frozen=True):
     """Parameters of `slo-attainment-scorer`."""
 
-    ttft_error: Positive = 0.5
+    ttft_error: Positive = TTFT_ERROR
     """Standard deviation of the logarithm of observed by predicted time to first token."""
-    tpot_error: Positive = 0.12
+    tpot_error: Positive = TPOT_ERROR
     """The same of the time per output token."""
     latency_prediction_info_producer_name: str = ""
     """Name of the `predicted-latency-producer` in `plugins`; empty: the one that there is."""
@@ -48,27 +51,31 @@ class SloAttainmentScorer:
     type = "slo-attainment-scorer"
 
     def __init__(self, params: SloAttainmentParams) -> None:
-        self._ttft = LOGISTIC_OF_NORMAL / params.ttft_error
-        self._tpot = LOGISTIC_OF_NORMAL / params.tpot_error
+        self._params = params
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the predicted milliseconds to first token, None without a prediction."""
         slo, predictions = slo_of(request.headers), candidates.predictions
         if slo is None or predictions is None:
             return Ratings(np.ones(len(candidates)))
-        chances = np.ones(len(candidates))
+        scores = np.ones(len(candidates))
         if slo.ttft_ms is not None:
-            chances *= _chances(predictions.ttft_ms / slo.ttft_ms, self._ttft)
+            scores *= chances(predictions.ttft_ms / slo.ttft_ms, self._params.ttft_error)
         if slo.tpot_ms is not None and not np.isnan(predictions.tpot_ms).all():
-            chances *= _chances(predictions.tpot_ms / slo.tpot_ms, self._tpot)
-        return Ratings(chances, Inputs(predictions.ttft_ms))
+            scores *= chances(predictions.tpot_ms / slo.tpot_ms, self._params.tpot_error)
+        return Ratings(scores, Inputs(predictions.ttft_ms))
 
 
-def _chances(ratio: FloatArray, slope: float) -> FloatArray:
-    """Return the chances that times with this ratio to their limit meet it, `UNKNOWN` for NaN."""
-    exponent = np.clip(slope * np.log(np.maximum(ratio, 1e-9)), -50.0, 50.0)
-    chances: FloatArray = 1.0 / (1.0 + np.exp(exponent))
-    return np.where(np.isnan(chances), UNKNOWN, chances)
+def chances(ratio: FloatArray, error: float) -> FloatArray:
+    """Return the chances to meet a limit, `UNKNOWN` for NaN.
+
+    Args:
+        ratio: predicted times by their limit.
+        error: standard deviation of the logarithm of observed by predicted times.
+    """
+    exponent = np.clip(LOGISTIC_OF_NORMAL / error * np.log(np.maximum(ratio, 1e-9)), -50.0, 50.0)
+    found: FloatArray = 1.0 / (1.0 + np.exp(exponent))
+    return np.where(np.isnan(found), UNKNOWN, found)
 
 
 def register(registry: Registry) -> None:

@@ -96,6 +96,8 @@ class CostModel:
         self._tpot_ms = RunningMean(MEAN_STEP, start=TOKEN_MS)
         self._error = RunningMean(MEAN_STEP, start=None)
         """Mean error of the expected times, as the absolute logarithm of observed by expected."""
+        self._tpot_error = RunningMean(MEAN_STEP, start=None)
+        """The same of the expected times per output token."""
         self.means = SharedMeans({"new": self._new_tokens, "work": self._work_tokens, "tpot": self._tpot_ms})
 
     @property
@@ -112,6 +114,16 @@ class CostModel:
         if not self.learns:
             return 0.0
         return min(self._error.value, MOST_NEAR) if self._error.is_known else MOST_NEAR
+
+    @property
+    def ttft_error(self) -> float | None:
+        """Return the mean absolute logarithm of observed by expected times to first token; None before the first."""
+        return self._error.value if self._error.is_known else None
+
+    @property
+    def tpot_error(self) -> float | None:
+        """Return the same of the times per output token."""
+        return self._tpot_error.value if self._tpot_error.is_known else None
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -212,6 +224,8 @@ class CostModel:
             return
         request = request or self._unseen(decision)
         self.means.add("tpot", ms)
+        if request.expected_tpot_ms > 0.0:
+            self._tpot_error.add(abs(math.log(ms / request.expected_tpot_ms)))
         self.tpot.fits.observe(
             request.group,
             request.tpot_features,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta
 
 from ..core.candidates import Candidates
@@ -14,9 +15,12 @@ from ..core.model import RequestView
 from ..core.params import BuildContext
 from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
+from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
+from .cost_model import Expected
 from .means import RunningMean
+from .objectives import RunningObjectives, chance, endangered, tpot_limit
 from .operations import fleet_costs
 from .params import LatencyCostParams
 
@@ -25,6 +29,12 @@ LEAST_TOKENS = 64.0
 
 HERE = 0.5
 """Part of the price that follows the requests that wait at the endpoint itself; the rest follows the mean of all."""
+
+N_OWN = 4
+"""Number of the first parts of a cost, which are the request's own time to first token."""
+
+OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
+"""Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
 
 STEP = 0.02
 """Step of the running mean of the work of a request per pick: it follows about fifty requests."""
@@ -39,6 +49,8 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     """Highest price of a millisecond of work, in milliseconds of waiting."""
     residency_ms: Annotated[float, Meta(ge=0)] = 600.0
     """Milliseconds that blocks on a full endpoint cost others; on one that is half full they cost half as much."""
+    miss_ms: Annotated[float, Meta(ge=0)] = 30_000.0
+    """Milliseconds that a missed objective costs, of the request or of one beside it; 0: objectives are not read."""
 
 
 class FleetCostScorer(LatencyCostScorer):
@@ -50,6 +62,10 @@ class FleetCostScorer(LatencyCostScorer):
     anywhere. The price is half of each, so an idle endpoint computes a prefix again sooner than a busy one. The blocks that
     a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller the endpoint
     is.
+
+    A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
+    to first token. What it does to others is then also the expected number of objectives for the time per output token of
+    requests under way there that are missed because of it, times `miss_ms`.
 
     Ties: equal costs score the same, and chance decides among those within the model's resolution of the best, see
     `CostModel.resolution`.
@@ -67,19 +83,22 @@ class FleetCostScorer(LatencyCostScorer):
         self._typical_tokens = RunningMean(STEP, start=None)
         """Running mean of the uncached tokens of a request."""
         self.model.means.include("typical", self._typical_tokens)
+        self._running = RunningObjectives()
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the cost in milliseconds, with its parts."""
-        found = self._parts(request, candidates)
+        slo = slo_of(request.headers) if self._params.miss_ms else None
+        expected = self.model.expect(request, candidates)
+        found = self._parts(expected)
+        names: tuple[str, ...] = COST_PARTS
+        if slo is not None:
+            found, names = self._with_objectives(found, expected, slo), OBJECTIVE_PARTS
         scores = found[-1]
-        return Ratings(
-            scores, Inputs(found[-2], parts=Parts(COST_PARTS, found[:-2])), self._resolution(scores)
-        )
+        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), self._resolution(scores))
 
-    def _parts(self, request: RequestView, candidates: Candidates) -> FloatArray:
+    def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
-        params, expected = self._params, self.model.expect(request, candidates)
-        typical = self._typical_tokens
+        params, typical = self._params, self._typical_tokens
         numbers = (
             max(LEAST_TOKENS, typical.value if typical.is_known else 0.0),
             params.price_factor if typical.is_known else 0.0,
@@ -89,13 +108,44 @@ class FleetCostScorer(LatencyCostScorer):
             params.scale_ms,
         )
         return fleet_costs(
-            expected.ttft_ms, expected.features, expected.costs, expected.accounts, candidates.state, numbers
+            expected.ttft_ms,
+            expected.features,
+            expected.costs,
+            expected.accounts,
+            expected.candidates.state,
+            numbers,
         )
+
+    def _with_objectives(self, parts: FloatArray, expected: Expected, slo: Slo) -> FloatArray:
+        """Return the parts in the order of `OBJECTIVE_PARTS`, the cost and its score, of a request with objectives."""
+        params, model = self._params, self.model
+        misses = 1.0 - chance(model, expected, slo)
+        own, others = parts[:N_OWN], parts[N_OWN : len(COST_PARTS)]
+        if slo.ttft_ms is not None:
+            own = own * misses  # a first token within the objective need not come sooner
+        found = [
+            *own,
+            *others,
+            params.miss_ms * misses,
+            params.miss_ms * endangered(model, expected, self._running),
+        ]
+        cost_ms = np.add.reduce(found, axis=0)
+        return np.stack([*found, cost_ms, params.scale_ms / (params.scale_ms + cost_ms)])
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""
         super().picked(request, decision)
         self.model.means.add("typical", float(decision.best.uncached_tokens(request)))
+        limit = tpot_limit(decision)
+        if limit is not None and self.model.accounts.find(decision) is not None:
+            self._running.begun(decision.picked[0], limit)
+
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
+        """Learn from the time per output token, and forget the request with its objective."""
+        limit = tpot_limit(decision)
+        if limit is not None and self.model.accounts.find(decision) is not None:
+            self._running.ended(decision.picked[0], limit)
+        super().ended(decision, tpot_s=tpot_s)
 
 
 def register(registry: Registry) -> None:

@@ -16,12 +16,11 @@ from ..core.model import RequestView
 from ..core.params import PluginParams
 from ..core.placement_option import PlacementOption
 from ..core.topology import Level
-from .fleet_cost import FleetCostParams
 from .joint import JointModel, Weighed
 from .lines import ADAPTER, ATTENTION, BATCH, MEMORY, N_FEATURES, OVERHEAD, PREFILL, QUEUE
 from .pair_arithmetic import Answering, Pairs, PlacementNumbers
 from .pair_operations import placement_sums
-from .params import Positive
+from .params import LatencyCostParams, Positive
 
 TERMS = (
     "overhead", "queue", "prefill", "load", "transfer", "wait", "step", "decoding", "others", "memory"
@@ -46,7 +45,7 @@ class TransferParams(PluginParams, frozen=True):
     """Name of a `topology-extractor` in `plugins`; empty: the usual labels."""
 
 
-class PlacementParams(FleetCostParams, frozen=True):
+class PlacementParams(LatencyCostParams, frozen=True):
     """Parameters of the costs of placements; those of times are the priors of the fits."""
 
     price_factor: Annotated[float, Meta(ge=0)] = 0.5

@@ -20,6 +20,7 @@ from ..core.registry import Registry
 from ..core.shared import SharedSums
 from ..core.slo import slo_of
 from .cost_model import CostModel, Expected
+from .objectives import tpot_limit
 from .params import LatencyCostParams
 
 PREFILL_ROLE = "prefill"
@@ -106,7 +107,7 @@ class LatencyPredictor:
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and note its objective."""
         self.model.picked(request, decision)
-        limit = _tpot_limit(decision)
+        limit = tpot_limit(decision)
         if limit is not None:
             self._running.setdefault(decision.picked[0], Counter())[limit] += 1
 
@@ -117,7 +118,7 @@ class LatencyPredictor:
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Learn from the time per output token, and forget the request with its objective."""
         self.model.ended(decision, tpot_s=tpot_s)
-        limit = _tpot_limit(decision)
+        limit = tpot_limit(decision)
         running = self._running.get(decision.picked[0]) if limit is not None else None
         if running is None or limit is None or limit not in running:
             return  # it was picked before this predictor was in force
@@ -153,8 +154,3 @@ def register(registry: Registry) -> None:
 
 def _make(params: PredictedLatencyParams, context: BuildContext) -> LatencyPredictor:
     return LatencyPredictor(params, context.tiers)
-
-
-def _tpot_limit(decision: Decision) -> float | None:
-    origin = decision.origin
-    return origin.slo.tpot_ms if origin is not None and origin.slo is not None else None

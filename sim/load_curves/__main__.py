@@ -23,16 +23,15 @@ from .page import page, plot, sustained_table, verdict_table
 from .point import Kept
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmark-load.md"
-POLICIES = ("round-robin", "precise", "affinity", "dynamo", "latency-cost")
+OURS = "latency"
+POLICIES = ("round-robin", "precise", "optimized-baseline", "affinity", "dynamo", OURS)
 
 
 def main() -> None:
     """Compute all points that are missing, print what each policy sustains, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m kvatlas.sim.load_curves", description=__doc__)
     parser.add_argument("--policy", action="append", metavar="NAME", help="built-in policy; repeatable")
-    parser.add_argument(
-        "--ours", default="latency-cost", metavar="NAME", help="policy to compare with the others"
-    )
+    parser.add_argument("--ours", default=OURS, metavar="NAME", help="policy to compare with the others")
     parser.add_argument(
         "--workload", action="append", default=[], metavar="NAME", help="repeatable; all if absent"
     )

@@ -20,6 +20,7 @@ from ..errors import ReplayError
 from ..roles import ENCODE
 from .dynamo_cost import dynamo_profile
 from .fleet_spec import FleetSpec
+from .guides import guide
 from .indexed_router import IndexedRouter
 from .router import RandomChoice, RoundRobin, Router, SessionHash
 from .stage_policies import NEVER, joint_config, reference_config, threshold_config
@@ -136,6 +137,10 @@ def _affinity(fleet: FleetSpec, rng: Random) -> Router:
     return _indexed(_config(_learned_tiers(fleet)[:1], *plugins), fleet, rng)
 
 
+def _optimized_baseline(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(make_plan(guide("optimized-baseline")).config, fleet, rng)
+
+
 def _dynamo(fleet: FleetSpec, rng: Random) -> Router:
     profile = dynamo_profile(block_size=fleet.block_size, gpu_blocks=fleet.gpu_blocks)
     return IndexedRouter(_config(_event_tiers(fleet)), fleet, core=index_core(), rng=rng, profile=profile)
@@ -187,6 +192,7 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "precise-gpu": _precise_gpu,
     "precise": _precise,
     "affinity": _affinity,
+    "optimized-baseline": _optimized_baseline,
     "dynamo": _dynamo,
     "latency-cost": _latency_cost,
     "slo": _objectives,

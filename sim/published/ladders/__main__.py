@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page to write")
     arguments = parser.parse_args()
-    policies = tuple(named_policy(name).name for name in arguments.policy or ("latency-cost",))
+    policies = tuple(named_policy(name).name for name in arguments.policy or ("latency",))
     seeds, granularity = arguments.seeds, arguments.granularity
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     n_arms = sum(len(ladder.arms) for ladder in LADDERS)

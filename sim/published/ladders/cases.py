@@ -9,10 +9,9 @@ from itertools import accumulate
 from multiprocessing import get_context
 from statistics import fmean
 
-from ....configs.reading import GivenText
-from ....routing.plan.load import load_scheduled
 from ...replay.comparison import Case, Plan, replay_served
 from ...replay.figures import figures
+from ...replay.guides import GUIDES, guide
 from ...replay.policies import Policy
 from ...replay.simulation import Replayed, Timing
 from ...traces.shared_prefix import staged_prefix_trace
@@ -23,38 +22,6 @@ SEEDS, GRANULARITY = 3, 4
 
 GUIDE = "guide"
 """Stands for the policy of an arm's guide."""
-
-_OPTIMIZED = """
-apiVersion: llm-d.ai/v1
-kind: EndpointPickerConfig
-plugins: [{type: queue-scorer}, {type: kv-cache-utilization-scorer}, {type: approx-prefix-cache-producer},
-  {type: prefix-cache-scorer}, {type: no-hit-lru-scorer}]
-schedulingProfiles:
-- name: default
-  plugins:
-  - {pluginRef: queue-scorer, weight: 2}
-  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
-  - {pluginRef: prefix-cache-scorer, weight: 3}
-  - {pluginRef: no-hit-lru-scorer, weight: 2}
-"""
-_TIERED = """
-apiVersion: llm-d.ai/v1
-kind: EndpointPickerConfig
-plugins:
-- {type: no-hit-lru-scorer}
-- {type: approx-prefix-cache-producer, name: gpu}
-- {type: approx-prefix-cache-producer, name: cpu, parameters: {autoTune: false, lruCapacityPerServer: 82000}}
-- {type: queue-scorer}
-- {type: kv-cache-utilization-scorer}
-- {type: prefix-cache-scorer, name: gpu-prefix, parameters: {prefixMatchInfoProducerName: gpu}}
-- {type: prefix-cache-scorer, name: cpu-prefix, parameters: {prefixMatchInfoProducerName: cpu}}
-schedulingProfiles:
-- name: default
-  plugins: [{pluginRef: queue-scorer}, {pluginRef: kv-cache-utilization-scorer}, {pluginRef: gpu-prefix},
-    {pluginRef: cpu-prefix}, {pluginRef: no-hit-lru-scorer}]
-"""
-_GUIDES = {"optimized-baseline": _OPTIMIZED, "tiered": _TIERED}
-"""The guides' files; the others are built-in policies."""
 
 StageFigures = Mapping[float, Mapping[str, float]]
 """Rate -> figures of its stage, means over seeds."""
@@ -118,10 +85,8 @@ def run_all(
 
 
 def guide_policy(name: str) -> Policy:
-    """Return a guide's policy by its name."""
-    if name not in _GUIDES:
-        return Policy(name)
-    return Policy(name, load_scheduled(None, GivenText(name, _GUIDES[name])).config)
+    """Return the policy of an arm's guide by its name."""
+    return Policy(name, guide(name) if name in GUIDES else None)
 
 
 def _means(found: Sequence[StageFigures]) -> StageFigures:

@@ -38,7 +38,7 @@ def made(value: float) -> Results:
         (ladder.name, arm.name, policy): stages[ladder.name]
         for ladder in LADDERS
         for arm in ladder.arms
-        for policy in (GUIDE, "latency-cost")
+        for policy in (GUIDE, "latency")
     }
 
 
@@ -70,7 +70,7 @@ def test_published_figures_are_complete() -> None:
 
 
 def test_page_has_published_figures_beside_simulated_ones() -> None:
-    text = page(made(2.0), ["latency-cost"], seeds=3, granularity=4)
+    text = page(made(2.0), ["latency"], seeds=3, granularity=4)
 
     assert "| 10 | 8.08 | 2.00 | 2.00 | 0.41 | 2.00 | 2.00 |" in text
     assert "| 3 | - | 2.00 | 2.00 | - | 2.00 | 2.00 |" in text
@@ -87,4 +87,4 @@ def test_committed_page_is_of_this_template_and_these_published_figures() -> Non
     def words(text: str) -> str:
         return re.sub(r"^Written by.*$|^\|.*$", "", text, flags=re.MULTILINE)
 
-    assert words(committed) == words(page(made(0.0), ["latency-cost"], seeds=1, granularity=1))
+    assert words(committed) == words(page(made(0.0), ["latency"], seeds=1, granularity=1))
