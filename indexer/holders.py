@@ -279,6 +279,15 @@ class RankHolders:
         """Return whether any group of this rank has the key in the tier."""
         return any(self._index.has(holder, key) for holder in self._of(tier))
 
+    def leading_in(self, tier: TierId, keys: array[int]) -> int:
+        """Count the leading keys that any group of this rank has in the tier. Cost: O(keys)."""
+        mask, n_held = sum(1 << holder for holder in self._of(tier)), 0
+        for run in self._index.runs(keys):
+            if not run.holders & mask:
+                break
+            n_held = run.end
+        return n_held
+
     def size(self, tier: TierId) -> int:
         """Return this rank's blocks in a tier, summed over groups; 0 for a shared tier."""
         holders = self._by_tier.get(tier)

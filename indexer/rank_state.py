@@ -267,6 +267,10 @@ class RankState:
         """Return whether the fastest tier has the block key. Cost: O(groups)."""
         return self._blocks.holders is not None and self._blocks.holders.has_in(FASTEST, key)
 
+    def leading(self, keys: array[int]) -> int:
+        """Count the leading keys that the fastest tier has. Cost: O(keys)."""
+        return 0 if self._blocks.holders is None else self._blocks.holders.leading_in(FASTEST, keys)
+
     def capacity(self, tier: TierId) -> int | None:
         """Return the bound of the tier in blocks, None if only the safety bound applies."""
         return self._blocks.bounds.blocks.get(tier)

@@ -6,8 +6,8 @@ A store is kept as its first block alone: blocks after it belong to the same req
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 MAX_STARTS = 16_384
 """Stores that are kept per publisher, the latest ones, in at most 6 MB."""
@@ -38,16 +38,19 @@ class Sessions:
         if len(self._starts) > MAX_STARTS:
             del self._starts[next(iter(self._starts))]
 
-    def of(self, keys: Iterable[int]) -> list[SessionBlocks]:
+    def of(self, keys: Sequence[int]) -> list[SessionBlocks]:
         """Return the sessions that stored a prompt's blocks, in order; empty if none is known. Cost: O(blocks)."""
+        starts = self._starts
+        found = [(number, starts[key]) for number, key in enumerate(keys) if key in starts]
         runs: list[SessionBlocks] = []
-        session: str | None = None
-        for key in keys if self._starts else ():
-            session = self._starts.get(key, session)
-            if runs and runs[-1].session == session:
-                runs[-1] = SessionBlocks(session, runs[-1].n_blocks + 1)
-            else:
-                runs.append(SessionBlocks(session, 1))
+        begin, session = 0, cast("str | None", None)
+        for number, following in found:
+            if following != session:
+                if number > begin:
+                    runs.append(SessionBlocks(session, number - begin))
+                begin, session = number, following
+        if starts and len(keys) > begin:
+            runs.append(SessionBlocks(session, len(keys) - begin))
         return runs
 
     def take(self, others: Sessions) -> None:

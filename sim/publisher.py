@@ -116,11 +116,12 @@ class Publisher:
             await self._reply(identity, b"", b"", END_OF_REPLAY, b"")
 
     async def serve_snapshots(self) -> None:
-        """Answer requests for snapshots, and send heartbeats, until cancelled; nothing without snapshots."""
+        """Answer requests for snapshots, and send heartbeats, until cancelled; a request without an empty part is ignored."""
         while self.recorder is not None:
             if await self._snapshots.poll(_POLL_MS):
                 frames: list[bytes] = await self._snapshots.recv_multipart()
-                await self._answer(frames[: frames.index(b"") + 1], self.recorder)
+                if b"" in frames:
+                    await self._answer(frames[: frames.index(b"") + 1], self.recorder)
             if time.monotonic() - self._sent_at >= HEARTBEAT_S:
                 self.publish(EventBatch(ts=time.time(), events=()))
 

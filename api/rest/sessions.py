@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
-
 import msgspec
 
 from ...fleet.endpoint import Endpoint
@@ -29,7 +27,8 @@ def sessions_of(endpoint: Endpoint, prefix: Prefix) -> list[SessionTokens]:
         ledger, size = rank.ledger, rank.ledger.block_size
         if size is None or not ledger.sessions:
             continue
-        held = takewhile(ledger.has, prefix.keys(size, ledger.lookahead))
+        keys = prefix.keys(size, ledger.lookahead)
+        held = keys[: ledger.leading(keys)]
         found += [
             SessionTokens(dp_rank=rank.number, session_id=run.session, tokens=run.n_blocks * size)
             for run in ledger.sessions.of(held)

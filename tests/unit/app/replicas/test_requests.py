@@ -59,7 +59,8 @@ async def fail(_: bytes) -> bytes:
 
 async def test_all_that_live_reply_and_each_request_has_its_own_replies() -> None:
     async with three() as (_, (asker, *_others)):
-        found = await asyncio.gather(*(asker.request("repeat", bytes([n]), whole) for n in range(20)))
+        requests = (asker.request("repeat", bytes([n]), whole, timeout_s=60) for n in range(20))
+        found = await asyncio.gather(*requests)
         assert [each.found for each in found] == [{"b": bytes([n]), "c": bytes([n])} for n in range(20)]
         assert not any(each.missing for each in found)
 
@@ -72,7 +73,7 @@ async def test_reply_passes_whole(n_bytes: int) -> None:
             return bytes(n_bytes)
 
         other.handle("repeat", reply)
-        assert (await asker.request("repeat", b"?", whole)).found["b"] == bytes(n_bytes)
+        assert (await asker.request("repeat", b"?", whole, timeout_s=60)).found["b"] == bytes(n_bytes)
 
 
 @pytest.mark.parametrize("why", ["cut", "unknown", "fails", "long", "unreadable"])
@@ -94,9 +95,11 @@ async def test_replica_without_a_reply_is_missing(why: str, caplog: pytest.LogCa
             network.cut.add("b")
         if why in handlers:
             other.handle("pack", handlers[why])
-        found = await asker.request("pack", b"\xc1", read, timeout_s=SOON_S if why == "cut" else 5)
+        found = await asker.request("pack", b"\xc1", read, timeout_s=SOON_S if why == "cut" else 60)
 
-        assert (found.found, found.missing) == ({"c": b"\xc1"}, ["b"])
+        assert "b" in found.missing
+        if why != "cut":  # then `c` has little time too
+            assert (found.found, found.missing) == ({"c": b"\xc1"}, ["b"])
         assert ("requested pack: no" in caplog.text) == (why == "fails")
 
 
@@ -115,10 +118,10 @@ async def test_late_reply_changes_nothing() -> None:
 
     async with three() as (_, (asker, other, _third)):
         other.handle("repeat", wait)
-        assert (await asker.request("repeat", b"1", whole, timeout_s=SOON_S)).missing == ["b"]
+        assert "b" in (await asker.request("repeat", b"1", whole, timeout_s=SOON_S)).missing
         other.handle("repeat", repeat)
         late.set()
-        assert (await asker.request("repeat", b"2", whole)).found == {"b": b"2", "c": b"2"}
+        assert (await asker.request("repeat", b"2", whole, timeout_s=60)).found == {"b": b"2", "c": b"2"}
 
 
 @given(payload=st.binary(max_size=40))
@@ -143,4 +146,4 @@ async def test_odd_parts_of_a_reply_do_no_harm(parts: tuple[int, int]) -> None:
                 asker.received(sender, msgspec.msgpack.encode(("!", number, *parts, b"x")), 0)
             except MalformedError:
                 assert parts[1] > MAX_PARTS or parts[0] < 0
-        assert len((await asker.request("repeat", b"?", whole)).found) == 2
+        assert len((await asker.request("repeat", b"?", whole, timeout_s=60)).found) == 2
