@@ -208,12 +208,18 @@ class Snapshots:
 
         return await asyncio.to_thread(decoded)
 
-    async def pieces(self, created: float) -> AsyncGenerator[bytes]:
-        """Yield the snapshot of this moment, in the order of the file. The event loop is free between two ranks."""
+    async def pieces(self, created: float, *, with_tokens: bool = True) -> AsyncGenerator[bytes]:
+        """Yield the snapshot of this moment, in the order of the file. The event loop is free between two ranks.
+
+        Args:
+            created: wall-clock seconds of this moment.
+            with_tokens: whether to include events that wait for their parent block, which have token ids.
+        """
         encoder, spaces = SnapshotEncoder(), set[str]()
         yield encoder.start(self._head(created))
         for endpoint in list(self._fleet):
             if (saved := await self.save(endpoint)) is not None:
+                saved = saved if with_tokens else saved.without_tokens()
                 yield await asyncio.to_thread(encoder.endpoint, saved)
                 spaces.add(endpoint.instance.space)
         shared = {space: self._atlas.dump_shared(space) for space in spaces}

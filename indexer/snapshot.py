@@ -98,6 +98,15 @@ class SavedEndpoint(Saved, frozen=True, tag="endpoint"):
     started: float | None
     ranks: tuple[SavedRank, ...]
 
+    def without_tokens(self) -> SavedEndpoint:
+        """Return the same without events that wait for their parent block: they alone have token ids."""
+        replace = msgspec.structs.replace
+        ranks = [
+            replace(each, books=replace(each.books, hashes=replace(each.books.hashes, parked=())))
+            for each in self.ranks
+        ]
+        return replace(self, ranks=tuple(ranks))
+
 
 class SavedFleet(Saved, frozen=True, tag="fleet"):
     """State that belongs to no endpoint: unconfigured media in the order of their tiers, and shared tiers by space."""

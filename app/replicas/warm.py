@@ -103,7 +103,7 @@ class WarmStarts:
                 self._has_come.clear()
                 await self._has_come.wait()
             begin = time.monotonic()
-            async with contextlib.aclosing(self._snapshots.pieces(time.time())) as pieces:
+            async with contextlib.aclosing(self._snapshots.pieces(time.time(), with_tokens=False)) as pieces:
                 async for piece in pieces:
                     while giver.taker == transfer and not giver.has_room:
                         await self._serve()

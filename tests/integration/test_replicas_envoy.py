@@ -69,6 +69,7 @@ async def test_rolling_update_of_all_fails_no_request(transport: str, tmp_path: 
                 whole.prompt_tokens += each.prompt_tokens
                 whole.cached_tokens += each.cached_tokens
                 whole.seconds += each.seconds
+                whole.undecided += each.undecided
             return whole
 
         going = asyncio.create_task(go_on())

@@ -135,7 +135,7 @@ async def test_killed_worker_fails_no_request_leaves_no_booking_and_comes_back_w
         os.kill(pid_of(victim, served.process.pid), signal.SIGKILL)
         during = await hurt
         await until(partial(is_whole, served), what="all workers again, with nothing in flight")
-        undecided = await envoy.n_without_picker() - undecided
+        during.undecided = await envoy.n_without_picker() - undecided
         after = await send_chats(client, rng, PHASE_S)
         await until(partial(is_whole, served), what="the end of all requests")
         record(
@@ -143,7 +143,6 @@ async def test_killed_worker_fails_no_request_leaves_no_booking_and_comes_back_w
                 transport="workers of a pod",
                 hurt="kill -9 of a worker",
                 phases=[Phase.of(each) for each in (before, during, after)],
-                undecided=undecided,
                 counted=0,
                 left=0,  # as `is_whole` has waited for
             )

@@ -31,6 +31,8 @@ class Tally:
     cached_tokens: int = 0
     seconds: float = 0.0
     """From the first request to the last response."""
+    undecided: int = 0
+    """Requests that the gateway sent anywhere, because no picker decided."""
 
     @property
     def failed(self) -> int:

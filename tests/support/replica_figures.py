@@ -40,10 +40,12 @@ class Phase(msgspec.Struct, frozen=True):
     failed: int
     seconds: float
     hit_rate: float
+    undecided: int
+    """Requests that the gateway sent anywhere, because the replica that was to decide was gone."""
 
     @classmethod
     def of(cls, tally: Tally) -> Phase:
-        return cls(len(tally.statuses), tally.failed, tally.seconds, tally.hit_rate)
+        return cls(len(tally.statuses), tally.failed, tally.seconds, tally.hit_rate, tally.undecided)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +55,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         transport: what the replicas meet by.
         hurt: what happened.
         phases: before, while it happened, after.
-        undecided: requests that the gateway sent anywhere, because the replica that decided was gone.
-        counted: requests held in flight at the end, which each replica counted once.
+        counted: requests held in flight at the end, which each replica counted once; 0 if none were held.
         left: most requests in flight that a replica still counts when none is.
         rate: wanted requests per second.
         phase_s: seconds of each phase.
@@ -64,7 +65,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     transport: str
     hurt: str
     phases: list[Phase]
-    undecided: int
     counted: int
     left: int
     rate: float = RATE
@@ -77,7 +77,9 @@ def record(figures: Figures) -> None:
     print(f"\n{_row(figures)}")  # noqa: T201
     if file := os.environ.get("KVATLAS_REPLICA_FIGURES"):
         today = dt.datetime.now(dt.UTC).date()
-        told = msgspec.structs.replace(figures, about=f"on {today}: {machine()}")
+        here = machine()
+        about = f"on {today}: {here.cores} x {here.processor}, {here.memory_gib} GiB, {here.system}"
+        told = msgspec.structs.replace(figures, about=about)
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         with Path(file).open("ab") as lines:
             lines.write(msgspec.json.encode(told) + b"\n")
@@ -110,8 +112,8 @@ def _row(figures: Figures) -> str:
             f"{before.requests / before.seconds:.0f}",
             f"{sum(each.failed for each in figures.phases)}",
             *(f"{100 * each.hit_rate:.2f} %" for each in figures.phases),
-            f"{figures.undecided}",
-            f"{figures.counted} of {figures.counted}",
+            ", ".join(str(each.undecided) for each in figures.phases),
+            f"{figures.counted} of {figures.counted}" if figures.counted else "-",
             f"{figures.left}",
         )
     )

@@ -107,7 +107,11 @@ class Pool:
     async def traffic(self, seconds: float) -> Tally:
         """Send chats at the rate for so long."""
         assert self.client is not None
-        return await send_chats(self.client, self._rng, seconds)
+        assert self.envoy is not None
+        before = await self.envoy.n_without_picker()
+        tally = await send_chats(self.client, self._rng, seconds)
+        tally.undecided = await self.envoy.n_without_picker() - before
+        return tally
 
     async def until_whole(self, n_live: int) -> None:
         """Wait until each replica that runs hears `n_live` others and all count the same requests in flight: all, then none."""
@@ -250,8 +254,6 @@ async def judge(
     The hit rate may be one point lower, beyond what chance makes of so few requests. It says nothing if the machine cannot send
     at the rate that was asked for, since requests then wait for each other.
     """
-    assert at.envoy is not None
-    undecided = await at.envoy.n_without_picker()
     await at.until_whole(n_live)
     left = [await seen_by(each) for name, each in at.replicas.items() if name not in at.gone]
     record(
@@ -259,7 +261,6 @@ async def judge(
             transport=transport,
             hurt=hurt,
             phases=[Phase.of(each) for each in (before, during, after)],
-            undecided=undecided,
             counted=N_HELD,  # by each replica, as `until_whole` has waited for
             left=max(each.own + each.others for each in left),
         )

@@ -17,6 +17,7 @@ from kvatlas.app.replicas.warm import LETTERS, WarmStarts
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import SnapshotConfig
+from kvatlas.events.model import BlockStored, EngineHash
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import SnapshotMetrics
 from kvatlas.fleet.roster import Wanted
@@ -94,6 +95,29 @@ async def test_process_that_starts_has_the_blocks_of_its_sibling() -> None:
             assert [second.blocks(name) for name in WANTED] == [3, 7]
             families = {family.name: family for family in second.warm.families()}
             assert families["kvatlas_replica_snapshot_bytes"].samples[0].value > 0
+
+
+async def test_token_ids_stay_in_the_process_that_gives_its_snapshot(tmp_path: Path) -> None:
+    secret = array("I", [7001, 7002, 7003, 7004])
+    known = BlockStored((EngineHash(1),), parent=None, tokens=PROMPT[:4], block_size=4)
+    orphan = BlockStored((EngineHash(5),), parent=EngineHash(4), tokens=secret, block_size=4)
+    file = tmp_path / "kvatlas.snapshot"
+    async with LinkedReplicas() as network, process(network, "first", file=file) as first:
+        first.add("a")
+        first.fleet.atlas.apply("a", 0, [known, orphan])
+        assert first.fleet.atlas.ledger("a", 0).hashes.n_parked == 1
+        first.warm.ready()
+        async with process(network, "second") as second:
+            given = await second.warm.take()
+            assert given is not None
+            (saved,) = given[1].endpoints.values()
+            assert saved.ranks[0].books.hashes.parked == ()
+            await second.snapshots.read(given[1], giver=given[0])
+            second.add("a")
+            assert second.blocks("a") == 1
+        kept = b"".join([piece async for piece in first.snapshots.pieces(0.0)])
+        sent = b"".join([piece async for piece in first.snapshots.pieces(0.0, with_tokens=False)])
+        assert (secret.tobytes() in kept, secret.tobytes() in sent) == (True, False)
 
 
 async def test_snapshot_of_another_model_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
