@@ -70,7 +70,7 @@ class DroppedBlock:
         error = -found.error_tokens if dropped else found.error_tokens
         if error in (block_size, chunk_blocks * block_size):
             self._n_in_a_row += 1
-        elif not error and found.expected:
+        elif not error and found.expected and dropped == self.n_blocks:  # else a rank's events say otherwise
             self._n_in_a_row = 0
         if self._n_in_a_row < (ENOUGH_AGAINST_GUESS if self._is_guessed else ENOUGH):
             return False
