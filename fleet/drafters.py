@@ -33,7 +33,7 @@ class DroppedBlock:
         self._is_said = said in ("true", "false")
         self.n_blocks = int(said == "true")
         """Blocks dropped: 0 or 1."""
-        self._n_in_a_row = 0
+        self._n_in_a_row = self._shown = 0
         self.is_learned = False
         """Whether answers have changed what the metrics say."""
         self._is_guessed = False
@@ -61,19 +61,22 @@ class DroppedBlock:
 
         Args:
             found: the answer.
-            dropped: blocks by which it was expected to be lower, 0 or 1.
+            dropped: blocks that the rank is expected to drop, 0 or 1; its events may have shown that since the request.
             block_size: tokens per block.
             chunk_blocks: blocks that the slower tiers load together.
         """
         if self._is_said or found.verdict is Verdict.TOKENIZER:
             return False
-        error = -found.error_tokens if dropped else found.error_tokens
-        if error in (block_size, chunk_blocks * block_size):
-            self._n_in_a_row += 1
-        elif not error and found.expected:
+        error, shown = found.error_tokens, int(found.error_tokens > 0)
+        if abs(error) in (block_size, chunk_blocks * block_size):
+            if shown == self.n_blocks == dropped:
+                return False
+            self._n_in_a_row = self._n_in_a_row + 1 if shown == self._shown else 1
+            self._shown = shown
+        elif not error and found.expected and dropped == self.n_blocks:  # else a rank's events say otherwise
             self._n_in_a_row = 0
         if self._n_in_a_row < (ENOUGH_AGAINST_GUESS if self._is_guessed else ENOUGH):
             return False
-        self.n_blocks, self._n_in_a_row, self.is_learned = 1 - dropped, 0, True
+        self.n_blocks, self._n_in_a_row, self.is_learned = self._shown, 0, True
         self._is_guessed = False
         return True

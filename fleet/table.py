@@ -322,4 +322,5 @@ def prefix_columns(matches: MatchColumns) -> PrefixColumns:
         is_known=matches.is_known,
         interleaved=matches.interleaved,
         other_ranks=matches.other_ranks,
+        all_but_last=matches.all_but_last,
     )

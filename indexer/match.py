@@ -90,6 +90,8 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         other_ranks: tokens usable on each other rank; ranks that hold nothing of the prompt are absent.
         predicted_blocks: blocks of the fastest tier's prefix that the endpoint does not hold yet, but will compute for a
             request sent to it.
+        computed_tokens: tokens at the end of the usable blocks that the engine computes again: the last one of a prompt that a
+            hybrid model has as a whole.
     """
 
     tiers: tuple[str, ...]
@@ -99,6 +101,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     rank: int = 0
     other_ranks: Mapping[int, int] = {}
     predicted_blocks: int = 0
+    computed_tokens: int = 0
 
     @property
     def usable_blocks(self) -> int:
@@ -108,7 +111,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     @property
     def usable_tokens(self) -> int:
         """Tokens that the engine would not compute again."""
-        return self.held.usable_blocks * self.block_size
+        return self.held.usable_blocks * self.block_size - self.computed_tokens
 
     @property
     def holds_any(self) -> bool:

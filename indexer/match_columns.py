@@ -58,6 +58,7 @@ class MatchColumns:
         interleaved: row -> runs, if the union prefix is not in the order of tiers.
         other_ranks: row -> rank -> usable tokens, for rows with further ranks that hold something.
         has_ranks: whether a row may show another rank than 0.
+        all_but_last: rows that reuse the whole prompt but for its last token.
         drops: whether any rank has blocks at the end of a match computed again, see `RankLayout.dropped`.
     """
 
@@ -69,6 +70,7 @@ class MatchColumns:
     other_ranks: Mapping[int, Mapping[int, int]]
     has_ranks: bool = True
     drops: bool = False
+    all_but_last: frozenset[int] = frozenset()
 
     def line(self, which: int) -> NDArray[np.int32]:
         """Return one of the lines after those by tier."""
@@ -90,7 +92,10 @@ class MatchColumns:
             held = RankMatch(
                 tuple(column[:n_tiers]), tuple(column[n_tiers : 2 * n_tiers]), usable, runs(row, ())
             )
-            found.append(PrefixMatch(tiers, block_size, n_blocks, held, rank, others(row, {}), predicted))
+            computed = int(row in self.all_but_last)
+            found.append(
+                PrefixMatch(tiers, block_size, n_blocks, held, rank, others(row, {}), predicted, computed)
+            )
         return found
 
     def predict(self, wanted: Sequence[tuple[int, int]], *, block_size: int, n_tokens: int) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .figures import BLOCK_SIZE, N_BESIDE_TIERS, RANK
+from .figures import BLOCK_SIZE, N_BESIDE_TIERS, RANK, USABLE
 from .index import BlockIndex, RankMatcher
 from .match import PrefixMatch, RankLayout, RankMatch
 from .match_columns import MatchColumns, MatchedRank, SparseMatches
@@ -92,6 +92,7 @@ class MatchPlan:
                 endpoint
             )
         self._has_ranks = any(planned.rank for planned in ranks)
+        self._hybrid = np.array(sorted({rows[p.endpoint] for p in ranks if p.layout.windows}), np.intp)
         self._drops = any(planned.layout.dropped for planned in ranks)
         self._is_known: NDArray[np.bool_] | None = None
         if len(lowest) < len(rows):
@@ -125,7 +126,23 @@ class MatchPlan:
         )
         if sparse:
             _add_sparse(columns, sparse)
+        if self._hybrid.size:
+            self._leave_last_token(columns, prefix.n_tokens)
         return columns
+
+    def _leave_last_token(self, columns: MatchColumns, n_tokens: int) -> None:
+        """Have hybrid models compute the last token of a prompt that they have as a whole; others need not with slower tiers."""
+        usable = columns.line(USABLE)[self._hybrid] * columns.line(BLOCK_SIZE)[self._hybrid]
+        columns.all_but_last = (
+            frozenset(self._hybrid[usable == n_tokens].tolist()) if n_tokens else frozenset()
+        )
+        if not columns.other_ranks:
+            return
+        hybrid: set[int] = set(self._hybrid.tolist())
+        columns.other_ranks = {
+            row: {rank: tokens - (row in hybrid and tokens == n_tokens) for rank, tokens in ranks.items()}
+            for row, ranks in columns.other_ranks.items()
+        }
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """Match the prompt as `columns` does, with an object per endpoint; those that hold nothing share one.
@@ -149,7 +166,14 @@ class MatchPlan:
         for row, tiers, union, usable, rank, predicted, n_blocks, size in matcher.held(columns.figures):
             held = RankMatch(tiers, union, usable, runs(row, ()))
             matches[self.endpoints[row]] = PrefixMatch(
-                self._tiers, size, n_blocks, held, rank, others(row, {}), predicted
+                self._tiers,
+                size,
+                n_blocks,
+                held,
+                rank,
+                others(row, {}),
+                predicted,
+                int(row in columns.all_but_last),
             )
         return matches
 

@@ -107,12 +107,13 @@ class AskedInstances:
             if place is None:
                 continue
             tenant, name, ranks = place
+            computed = int(row in columns.all_but_last)
             if row in others:
-                answer[tenant][name] = _match(column, n_tiers, others[row], ranks)
+                answer[tenant][name] = _match(column, n_tiers, others[row], ranks, computed)
                 continue
-            same = (*column, ranks)  # many hold the same: a common prefix
+            same = (*column, ranks, computed)  # many hold the same: a common prefix
             if same not in written:
-                written[same] = msgspec.Raw(_encode(_match(column, n_tiers, {}, ranks)))
+                written[same] = msgspec.Raw(_encode(_match(column, n_tiers, {}, ranks, computed)))
             answer[tenant][name] = written[same]
         return _encode(answer)
 
@@ -166,12 +167,15 @@ def replace_rows(columns: MatchColumns | None, rows: Sequence[int], other: Match
     known = [row for row in rows if sizes[row]]
     columns.figures[:, known] = other.figures[:, known]
     ranks = {row: numbers for row, numbers in columns.other_ranks.items() if row not in known}
+    columns.all_but_last = (columns.all_but_last - set(known)) | (other.all_but_last & set(known))
     columns.other_ranks = ranks | {row: other.other_ranks[row] for row in known if row in other.other_ranks}
 
 
-def _match(column: Sequence[int], n_tiers: int, others: Mapping[int, int], ranks: tuple[int, ...]) -> _Match:
+def _match(
+    column: Sequence[int], n_tiers: int, others: Mapping[int, int], ranks: tuple[int, ...], computed: int
+) -> _Match:
     size = column[2 * n_tiers + BLOCK_SIZE]
-    longest = column[2 * n_tiers + USABLE] * size
+    longest = column[2 * n_tiers + USABLE] * size - computed
     tiers = [blocks * size for blocks in column[:n_tiers]]
     usable = {**others, column[2 * n_tiers + RANK]: longest} if any(tiers) else others
     gpu, cpu, disk = [*tiers, 0, 0][:N_SHOWN]

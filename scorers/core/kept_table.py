@@ -31,6 +31,7 @@ class KeptPrefix(msgspec.Struct, frozen=True, gc=False):
         is_partial: whether some endpoint has no prefix.
         interleaved: row -> runs.
         other_ranks: row -> rank -> usable tokens.
+        all_but_last: rows that reuse the whole prompt but for its last token.
     """
 
     tiers: tuple[str, ...]
@@ -39,11 +40,12 @@ class KeptPrefix(msgspec.Struct, frozen=True, gc=False):
     is_partial: bool
     interleaved: Mapping[int, Runs]
     other_ranks: Mapping[int, Mapping[int, int]]
+    all_but_last: frozenset[int]
 
     @property
     def n_bytes(self) -> int:
-        """Upper bound of the memory of `interleaved` and `other_ranks`."""
-        parts = (*self.interleaved.values(), *self.other_ranks.values())
+        """Upper bound of the memory of `interleaved`, `other_ranks` and `all_but_last`."""
+        parts = (*self.interleaved.values(), *self.other_ranks.values(), self.all_but_last)
         return len(parts) * PARTS_BYTES + sum(map(len, parts)) * PART_BYTES
 
 
@@ -85,6 +87,7 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
                 is_known is not None,
                 prefix.interleaved or NO_RUNS,  # an empty one of each prompt would take memory
                 prefix.other_ranks or NO_RANKS,
+                prefix.all_but_last,
             )
         predictions = candidates.predictions
         return cls(
@@ -102,7 +105,7 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
     def n_bytes(self) -> int:
         """Upper bound of the memory of what grows with the fleet, that included which other decisions may share."""
         n_bytes, prefix = len(self.lines), self.prefix
-        if prefix is not None and (prefix.interleaved or prefix.other_ranks):
+        if prefix is not None and (prefix.interleaved or prefix.other_ranks or prefix.all_but_last):
             n_bytes += prefix.n_bytes
         if self.predictions is not None:
             n_bytes += PREDICTIONS_BYTES + self.predictions.figures.nbytes
@@ -154,4 +157,5 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
             is_known=next(more).astype(np.bool_) if kept.is_partial else None,
             interleaved=kept.interleaved,
             other_ranks=kept.other_ranks,
+            all_but_last=kept.all_but_last,
         )

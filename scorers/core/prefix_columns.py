@@ -37,9 +37,19 @@ class PrefixColumns:
         is_known: whether the endpoint has a prefix at all; None if all have.
         interleaved: row -> runs, for rows whose union prefix is not in the order of tiers.
         other_ranks: row -> rank -> usable tokens, for rows with further ranks that hold something.
+        all_but_last: rows that reuse the whole prompt but for its last token.
     """
 
-    __slots__ = ("block_size", "figures", "interleaved", "is_known", "n_blocks", "other_ranks", "tiers")
+    __slots__ = (
+        "all_but_last",
+        "block_size",
+        "figures",
+        "interleaved",
+        "is_known",
+        "n_blocks",
+        "other_ranks",
+        "tiers",
+    )
 
     def __init__(
         self,
@@ -51,9 +61,11 @@ class PrefixColumns:
         is_known: Mask | None = None,
         interleaved: Mapping[int, Runs] = NO_RUNS,
         other_ranks: Mapping[int, Mapping[int, int]] = NO_RANKS,
+        all_but_last: frozenset[int] = frozenset(),
     ) -> None:
         self.tiers, self.figures, self.n_blocks, self.block_size = tiers, figures, n_blocks, block_size
         self.is_known, self.interleaved, self.other_ranks = is_known, interleaved, other_ranks
+        self.all_but_last = all_but_last
 
     @classmethod
     def of(cls, prefixes: Sequence[PrefixMatch | None]) -> PrefixColumns | None:
@@ -79,6 +91,7 @@ class PrefixColumns:
             is_known=None if len(known) == n else np.array([each is not None for each in prefixes]),
             interleaved={row: each.held.interleaved for row, each in known if each.held.interleaved},
             other_ranks={row: each.other_ranks for row, each in known if each.other_ranks},
+            all_but_last=frozenset(row for row, each in known if each.computed_tokens),
         )
 
     def __len__(self) -> int:
@@ -102,6 +115,7 @@ class PrefixColumns:
             rank,
             self.other_ranks.get(row, {}),
             predicted,
+            int(row in self.all_but_last),
         )
 
     @property
@@ -143,6 +157,8 @@ class PrefixColumns:
     def usable_tokens(self) -> IntArray:
         """Tokens that the engine would not compute again."""
         tokens: IntArray = self.usable_blocks * self.block_size
+        if self.all_but_last:
+            tokens[list(self.all_but_last)] -= 1
         return tokens
 
     @property
@@ -192,11 +208,16 @@ class PrefixColumns:
             is_known=self.is_known[rows] if self.is_known is not None else None,
             interleaved=_moved(self.interleaved, rows) if self.interleaved else self.interleaved,
             other_ranks=_moved(self.other_ranks, rows) if self.other_ranks else self.other_ranks,
+            all_but_last=_moved_rows(self.all_but_last, rows) if self.all_but_last else self.all_but_last,
         )
 
 
 def _in_row(sizes: IntArray | int, row: int) -> int:
     return sizes if isinstance(sizes, int) else int(sizes[row])
+
+
+def _moved_rows(wanted: frozenset[int], rows: RowArray) -> frozenset[int]:
+    return frozenset(new for new, row in enumerate(rows.tolist()) if row in wanted)
 
 
 def _moved(by_row: Mapping[int, T], rows: RowArray) -> dict[int, T]:

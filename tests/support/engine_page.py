@@ -41,7 +41,7 @@ Without a further word, kvatlas handles:
 | vLLM | window and full attention, with or without a CPU tier | per group; nothing to set |
 | vLLM | CPU tier emptied by `/reset_prefix_cache?reset_external=true` | an [answer](audit.md#rules-that-events-do-not-tell) that contradicts it empties it in the index |
 | SGLang | host tier (`CPU_PINNED`) | one tree of pages: at most the tokens before the last, no chunks, a flush empties both tiers |
-| all | prompts that end with a block and are held whole | slower tiers supply the last block, but for SGLang; label `kvatlas.io/reuses-whole-prompts` of the endpoint |
+| all | prompts that end with a block and are held whole | slower tiers supply the last block, but for SGLang, and but for the last token with window and full attention; label `kvatlas.io/reuses-whole-prompts` of the endpoint |
 | SGLang | `cache_salt`, LoRA adapters | part of the block key |
 | SGLang | pages of (token, next token) pairs with EAGLE | read as tokens with a lookahead of one |
 | all | slower tier's events before the first of the GPU | read with the block size of the metrics |

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -129,3 +130,18 @@ async def test_rows_are_replaced_where_the_other_match_is_known() -> None:
             "c": {"0": 0, "1": 0},
         }
         replace_rows(None, [1], columns)
+
+
+async def test_hybrid_model_computes_the_last_token_of_a_prompt_that_its_cpu_tier_has_as_a_whole() -> None:
+    async with make_fleet() as fleet:
+        add(fleet, "e", 0)
+        for medium, n in (("GPU", 4), ("CPU", 8)):
+            hashes, tokens = tuple(EngineHash(100 + block) for block in range(n)), TOKENS[: 8 * n]
+            for group, kind in enumerate(("full_attention", "sliding_window")):
+                event = BlockStored(hashes, None, tokens, 8, MediumName(medium))
+                window = 16 if kind == "sliding_window" else None
+                fleet.atlas.apply("e", 0, [replace(event, group=group, kind=kind, window=window)])
+        answer = json.loads(
+            Asked(fleet, AllServed()).of(ALL).answer(fleet.columns(fleet.atlas.prefix(TOKENS)))
+        )
+    assert answer["default"]["e"] == {"longest_matched": 63, "GPU": 32, "CPU": 64, "DISK": 0, "DP": {"0": 63}}
