@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..configs.approximate import ApproximateConfig
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
-from ..scorers.filters.roles import ROLE_LABEL
+from ..scorers.filters.roles import DECODE_ROLES, ROLE_LABEL
 from .audit import Audited
 from .chunk_evidence import ChunkEvidence
 from .drafters import LABEL, DroppedBlock
@@ -66,8 +66,8 @@ class Endpoint:
 
     @property
     def has_slow_memory(self) -> bool:
-        """Return whether its metrics show offloading. Servers with a role also get prompt tokens from each other."""
-        return self.offloads or (self.finds_outside and ROLE_LABEL not in self.labels)
+        """Return whether its metrics show offloading; one with a role that decodes gets tokens from others too."""
+        return self.offloads or (self.finds_outside and self.labels.get(ROLE_LABEL) not in DECODE_ROLES)
 
     def relabel(self, labels: Mapping[str, str]) -> None:
         """Replace the labels."""

@@ -73,6 +73,7 @@ async def test_rank_holds_the_ledger_of_the_index_when_it_is_reset_or_added_agai
     ("labels", "facts", "source"),
     [
         pytest.param({}, {"finds_outside": True}, TierSource.INFERRED, id="hits"),
+        pytest.param({ROLE_LABEL: "prefill"}, {"finds_outside": True}, TierSource.INFERRED, id="of_prefill"),
         pytest.param({ROLE_LABEL: "decode"}, {"finds_outside": True}, None, id="hits_from_a_prefill_server"),
         pytest.param({ROLE_LABEL: "decode"}, {"offloads": True}, TierSource.INFERRED, id="bytes"),
     ],
