@@ -63,6 +63,7 @@ class EngineSeries:
         block_size: gauges of the tokens per block.
         num_blocks: gauges of the GPU blocks of one rank.
         offload: counters that change only when blocks move to or from slower memory.
+        external: counters of prompt tokens from outside the GPU: from slower memory, or from another server.
         process_start: gauge of the start time of the process, in wall-clock seconds.
         lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
             its update.
@@ -83,6 +84,7 @@ class EngineSeries:
     block_size: tuple[Selector, ...] = ()
     num_blocks: tuple[Selector, ...] = ()
     offload: tuple[Selector, ...] = ()
+    external: tuple[Selector, ...] = ()
     process_start: Selector = Selector("process_start_time_seconds")
     lora_info: tuple[Selector, ...] = ()
     attributes: tuple[tuple[str, Selector], ...] = ()
@@ -99,7 +101,7 @@ class EngineSeries:
     def names(self) -> list[str]:
         """Return the names of all series that are read."""
         sizes = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload_info)
-        facts = (*sizes, *self.offload, *self.drafts, self.process_start)
+        facts = (*sizes, *self.offload, *self.external, *self.drafts, self.process_start)
         more = (selector for _, selector in self.attributes)
         return sorted(
             {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded, *more)}
@@ -117,7 +119,8 @@ ENGINES: Mapping[str, EngineSeries] = {
         # up to 0.9.1 only the second exists; since 0.13 it is removed
         kv_utilization=_all("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         cache_info=_all("vllm:cache_config_info"),
-        offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
+        offload=_all("vllm:kv_offload_total_bytes_total"),
+        external=_all("vllm:external_prefix_cache_hits_total"),
         lora_info=_all("vllm:lora_requests_info"),
         lora_loaded=_all("vllm:lora_adapter_loaded"),
         offload_info=_all("vllm:kv_offload_config_info"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ..configs.approximate import ApproximateConfig
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
+from ..scorers.filters.roles import DECODE_ROLES, ROLE_LABEL
 from .audit import Audited
 from .chunk_evidence import ChunkEvidence
 from .drafters import LABEL, DroppedBlock
@@ -40,6 +41,8 @@ class Endpoint:
     """Blocks per rank behind the fastest tier, as reported by the engine's metrics."""
     offloads: bool = False
     """Whether the engine's metrics have shown blocks moving to slower memory."""
+    finds_outside: bool = False
+    """Whether prompt tokens came from outside the GPU: from slower memory, or from another server."""
     resets: defaultdict[int, SilentResets] = field(default_factory=lambda: defaultdict(SilentResets))
     """Evidence that a rank emptied a slower tier without an event, by its number."""
     chunks: ChunkEvidence = field(default_factory=ChunkEvidence)
@@ -60,6 +63,11 @@ class Endpoint:
         serving = self.addresses.serving
         self.address = str(serving) if serving is not None else None
         self.host = serving.url_host if serving is not None else None
+
+    @property
+    def has_slow_memory(self) -> bool:
+        """Return whether its metrics show offloading; one with a role that decodes gets tokens from others too."""
+        return self.offloads or (self.finds_outside and self.labels.get(ROLE_LABEL) not in DECODE_ROLES)
 
     def relabel(self, labels: Mapping[str, str]) -> None:
         """Replace the labels."""

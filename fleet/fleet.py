@@ -303,7 +303,7 @@ class Fleet:
         endpoint.slow_blocks = facts.slow_blocks or endpoint.slow_blocks
         if facts.gpu_blocks_per_engine is not None or facts.slow_blocks is not None:
             self.bounds.follow(endpoint)
-        endpoint.offloads = facts.offloads
+        endpoint.offloads, endpoint.finds_outside = facts.offloads, facts.finds_outside
         endpoint.drafter.expect(drafts=facts.drafts)
         endpoint.use_drafter()
         if facts.block_size is not None:  # after a restart, which forgets the old one
@@ -359,7 +359,7 @@ class Fleet:
         self._settle(now)
         for endpoint in self:
             self.bounds.follow(endpoint)
-            if endpoint.offloads:
+            if endpoint.has_slow_memory:
                 for rank in endpoint.ranks:
                     rank.ledger.offloads(now=now)
 

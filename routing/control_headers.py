@@ -28,6 +28,7 @@ _PICKERS_OWN = (
 _VIDEO = ("x-llm-d-video-fps", "x-llm-d-video-duration-seconds", "x-llm-d-video-resolution")
 SIDECAR_HEADERS = (
     "x-prefiller-host-port",
+    "x-prefiller-url",  # of the sidecar before llm-d-router
     "x-encoder-hosts-ports",
     "x-data-parallel-host-port",
     "x-kv-cache-source-host-port",

@@ -39,6 +39,8 @@ class PrefixCacheParams(PluginParams, frozen=True):
     """As in `approx-prefix-cache-producer`, for a scorer that is its own producer."""
     block_size: Limit | None = None
     """Accepted without effect: each endpoint is indexed at its own block size."""
+    block_size_tokens: Limit | None = None
+    """As `blockSize`."""
     max_prefix_blocks_to_match: Limit | None = None
     """Accepted without effect: the whole prompt is matched."""
 

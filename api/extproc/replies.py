@@ -36,7 +36,6 @@ SCORES_KEY = f"{DESTINATION_HEADER}-scores"
 
 _OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
-REQUEST_HEADERS_UNCHANGED = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
 REQUEST_BODY_UNCHANGED = pb.ProcessingResponse(request_body=pb.BodyResponse()).SerializeToString()
 REQUEST_TRAILERS_UNCHANGED = pb.ProcessingResponse(request_trailers=pb.TrailersResponse()).SerializeToString()
 RESPONSE_HEADERS_UNCHANGED = pb.ProcessingResponse(response_headers=pb.HeadersResponse()).SerializeToString()
@@ -99,6 +98,14 @@ def destination_on_body(
     if new_body is not None and len(new_body) > MAX_AT_ONCE_BYTES:
         return LongReply(2 * len(new_body), _on_long_body(destination, edits, new_body, scores))
     return _on_body(destination, edits, new_body, scores)
+
+
+@lru_cache(REMEMBERED)
+def request_headers_without(names: tuple[str, ...]) -> bytes:
+    """Return the reply to headers of a request that is routed later: it removes these and the client's destination."""
+    mutation = pb.HeaderMutation(remove_headers=(DESTINATION_HEADER, *names))
+    common = pb.CommonResponse(header_mutation=mutation)
+    return pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common)).SerializeToString()
 
 
 def destination_on_trailers(destination: str, scores: Scores | None = None) -> bytes:

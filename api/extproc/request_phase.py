@@ -65,7 +65,6 @@ FREE_HEADER_BYTES = 4096
 """Headers up to this length count as part of the pending request, longer ones are held bytes too."""
 
 _NOTHING = Step()
-_HEADERS_UNCHANGED = Step(replies=(replies.REQUEST_HEADERS_UNCHANGED,))
 _BODY_UNCHANGED = Step(replies=(replies.REQUEST_BODY_UNCHANGED,))
 _TRAILERS_UNCHANGED = Step(replies=(replies.REQUEST_TRAILERS_UNCHANGED,))
 
@@ -211,7 +210,12 @@ class RequestPhase:
             self._shed_headers()
         if self.mode is not _BUFFERED or n_bytes > FREE_HEADER_BYTES:
             self._share.collect(now=now)
-        return _HEADERS_UNCHANGED if self.mode is _BUFFERED else _NOTHING
+        return self._answer_headers() if self.mode is _BUFFERED else _NOTHING
+
+    def _answer_headers(self) -> Step:
+        """Remove what no server may get from the client: no later reply can, if neither a body nor trailers are sent."""
+        removed, self._edits = self._edits.remove, HeaderEdits(self._edits.set)
+        return Step(replies=(replies.request_headers_without(removed),))
 
     def _shed_headers(self) -> None:
         self._headers_message, self._headers = NO_MESSAGE, essential(self._headers)

@@ -10,7 +10,7 @@ const legend = document.getElementById("decisions-legend");
 const place = document.getElementById("decisions-table");
 const COLUMNS = [
   { name: "Time", kind: "time" }, { name: "Request", kind: "key" }, { name: "Tokens", kind: "num" }, { name: "Cached", kind: "num" },
-  { name: "Endpoint" }, { name: "Total", kind: "total" }, { name: "Why", kind: "why" },
+  { name: "Endpoint", kind: "server" }, { name: "Total", kind: "total" }, { name: "Why", kind: "why" },
 ];
 let shown = null;
 

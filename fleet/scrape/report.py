@@ -30,6 +30,7 @@ class EngineFacts:
         num_gpu_blocks: GPU blocks of all ranks together.
         process_start_s: start of the process, wall-clock seconds; vLLM omits it with several ranks.
         offloads: whether blocks have moved to or from slower memory.
+        finds_outside: whether prompt tokens came from outside the GPU: from slower memory, or from another server.
         slow_blocks: blocks that one rank's memory behind its fastest tier has.
         drafts: whether a drafter proposes tokens.
     """
@@ -39,6 +40,7 @@ class EngineFacts:
     num_gpu_blocks: int | None = None
     process_start_s: float | None = None
     offloads: bool = False
+    finds_outside: bool = False
     slow_blocks: int | None = None
     drafts: bool = False
 
@@ -202,12 +204,14 @@ class ReportReader:
             block_size=block_size or self._whole(exposition, series.block_size, max),
             num_gpu_blocks=num_blocks or self._whole(exposition, series.num_blocks, sum),
             process_start_s=starts[0] if starts and math.isfinite(starts[0]) else None,
-            offloads=any(
-                each.value > 0 for name in series.offload for each in self._samples(exposition, name)
-            ),
+            offloads=self._has_counted(exposition, series.offload),
+            finds_outside=self._has_counted(exposition, series.external),
             slow_blocks=self._slow_blocks(exposition, series),
             drafts=any(self._samples(exposition, name) for name in series.drafts),
         )
+
+    def _has_counted(self, exposition: Exposition, counters: Sequence[Selector]) -> bool:
+        return any(each.value > 0 for name in counters for each in self._samples(exposition, name))
 
     def _slow_blocks(self, exposition: Exposition, series: EngineSeries) -> int | None:
         samples = [each for name in series.offload_info for each in self._samples(exposition, name)]

@@ -35,11 +35,10 @@ def routed_body(
     destination: str,
     headers: Mapping[str, str] | None = None,
     *,
-    removed: Sequence[str] = (),
     body: bytes | None = None,
 ) -> pb.ProcessingResponse:
     """Return the same as reply to a BUFFERED body, which may be replaced."""
-    common = _common(destination, headers or {}, removed)
+    common = _common(destination, headers or {}, ())
     if body is not None:
         common.body_mutation.body = body
     return pb.ProcessingResponse(
@@ -77,7 +76,14 @@ def refused(status: int, text: str, reason: str | None = None) -> pb.ProcessingR
     )
 
 
-REQUEST_HEADERS_PASS = pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+def headers_without(*names: str) -> pb.ProcessingResponse:
+    """Return the reply to headers before the body of a buffered request: it removes these and the client's destination."""
+    mutation = pb.HeaderMutation(remove_headers=["x-gateway-destination-endpoint", *names])
+    return pb.ProcessingResponse(
+        request_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
+    )
+
+
 REQUEST_BODY_PASSES = pb.ProcessingResponse(request_body=pb.BodyResponse())
 REQUEST_TRAILERS_PASS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 RESPONSE_HEADERS_PASS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())

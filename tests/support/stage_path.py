@@ -27,7 +27,7 @@ from support.serve import Served, serving
 from support.sidecar.server import Start
 from support.waiting import until
 
-HOST = "127.0.0.1"
+HOST, ANY_HOST = "127.0.0.1", "0.0.0.0"  # the reference sidecar listens on every address
 UNCACHED_TOKENS = 64
 """From so many uncached tokens on a prompt is computed on a prefill server."""
 
@@ -212,7 +212,7 @@ async def stage_path(
 
 async def _behind_sidecar(stack: contextlib.AsyncExitStack, start: Start, engine_port: int) -> int:
     """Start a sidecar before an engine, and return its port."""
-    held = HeldPort(HOST)
+    held = HeldPort(ANY_HOST)
     flags = [
         f"--port={held.number}",
         f"--model-server-port={engine_port}",

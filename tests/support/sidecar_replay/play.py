@@ -23,6 +23,7 @@ from support.waiting import until
 
 _SINGLE = ("PREFILL", "PREFILL2", "ENCODER", "ENCODER2", "BOOTSTRAP", "CLOSED")
 _PAIRS = ("SIDECAR", "DECODE")
+_ANY = "0.0.0.0"  # the reference listens on every address
 _DEFAULT_BOOTSTRAP = ":8998"
 _BOOTSTRAP_LIMIT_S = 0.3
 """The reference waits 5 s for a bootstrap server; times are not compared."""
@@ -92,9 +93,9 @@ def _held_ports() -> dict[str, HeldPort]:
     held = {name: HeldPort() for name in _SINGLE}
     for name in _PAIRS:
         while f"{name}+1" not in held:
-            first = HeldPort()
+            first = HeldPort(_ANY)
             with contextlib.suppress(OSError, OverflowError):
-                held[f"{name}+1"] = HeldPort(number=first.number + 1)
+                held[f"{name}+1"] = HeldPort(_ANY, first.number + 1)
                 held[name] = first
     held["SIDECAR+2"] = HeldPort()
     return held

@@ -12,7 +12,9 @@ from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.indexer.sources import PATIENCE_S
 from kvatlas.indexer.tiers import TierId, TierSource
+from kvatlas.scorers.filters.roles import ROLE_LABEL
 from support.fleets import NOWHERE, make_fleet
 
 WITHOUT_EVENTS = EndpointAddresses(
@@ -65,3 +67,24 @@ async def test_rank_holds_the_ledger_of_the_index_when_it_is_reset_or_added_agai
     await fleet.remove("a")
     fleet.add("a", WITHOUT_EVENTS, {})
     assert_held()
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts", "source"),
+    [
+        pytest.param({}, {"finds_outside": True}, TierSource.INFERRED, id="hits"),
+        pytest.param({ROLE_LABEL: "prefill"}, {"finds_outside": True}, TierSource.INFERRED, id="of_prefill"),
+        pytest.param({ROLE_LABEL: "decode"}, {"finds_outside": True}, None, id="hits_from_a_prefill_server"),
+        pytest.param({ROLE_LABEL: "decode"}, {"offloads": True}, TierSource.INFERRED, id="bytes"),
+    ],
+)
+async def test_second_tier_is_inferred_when_tokens_can_have_come_from_there_alone(
+    fleet: Fleet, labels: dict[str, str], facts: dict[str, bool], source: TierSource | None
+) -> None:
+    fleet.add("a", WITHOUT_EVENTS, labels)
+    fleet.facts_changed("a", EngineFacts(n_engines=2, **facts))
+
+    fleet.tick(now=0.0)
+    fleet.tick(now=PATIENCE_S)
+
+    assert {ledger.sources.of(TierId(1)) for ledger in fleet.atlas.ledgers("a")} == {source}

@@ -29,6 +29,7 @@ static_resources:
                 request_mutations:
                 - remove: x-gateway-destination-endpoint
                 - remove: x-prefiller-host-port
+                - remove: x-prefiller-url
                 - remove: x-encoder-hosts-ports
                 - remove: x-data-parallel-host-port
                 - remove: x-kv-cache-source-host-port

@@ -79,7 +79,7 @@ def test_buffered_request_past_the_pending_limit_is_routed_without_prefix() -> N
 
     replies = driver.send(request_headers(config=BUFFERED), request_body(b"ab", end=True))
 
-    assert replies[0] == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+    assert kind_of(replies[0]) == "request_headers"
     assert metadata_destination(replies[1]) == "10.0.0.1:8000"
     assert (driver.requests[0].overload, driver.requests[0].body) == (Overload.PENDING_REQUESTS, b"ab")
 

@@ -39,7 +39,12 @@ def vllm_reader() -> ReportReader:
         (
             "metrics_run4",
             EngineFacts(
-                n_engines=1, block_size=32, num_gpu_blocks=48, process_start_s=1795167854.17, offloads=True
+                n_engines=1,
+                block_size=32,
+                num_gpu_blocks=48,
+                process_start_s=1795167854.17,
+                offloads=True,
+                finds_outside=True,
             ),
         ),
         (
@@ -49,7 +54,12 @@ def vllm_reader() -> ReportReader:
         (
             "metrics_run8",
             EngineFacts(
-                n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93, offloads=True
+                n_engines=1,
+                block_size=32,
+                num_gpu_blocks=64,
+                process_start_s=1795168561.93,
+                offloads=True,
+                finds_outside=True,
             ),
         ),
     ],

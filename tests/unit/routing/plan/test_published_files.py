@@ -23,6 +23,9 @@ REFUSED = sorted(number for number, verdict in VERDICTS.items() if verdict == "i
 OLDER = {
     "114": "prefix-cache-scorer with an index of its own",
     "117": "prefix-cache-scorer with an index of its own, as in configs/tiered-v0.4.yaml",
+    "121": "prefix-cache-scorer with an index of its own",
+    "123": "prefix-cache-scorer with an index of its own",
+    "124": "prefix-cache-scorer with an index of its own",
     "139": "section data",
     "146": "feature gate enableLegacyMetrics",
     "186": "a tokenizer in indexerConfig",
@@ -32,7 +35,6 @@ OLDER = {
 _NO_SCORER = "'kv-cache-scorer', which kvatlas does not have"
 _URL = "plugins[0].parameters.vllm.http: unknown key; allowed: url, "
 _OF_THE_PRODUCER = "plugins[0].parameters.indexerConfig.tokenProcessorConfig: unknown key; did you mean"
-_BLOCK_SIZE = "blockSizeTokens: unknown key; did you mean 'blockSize'?"
 MENDS = {
     "007": "plugins[3].parameters.cacheSizeInMB: unknown key; did you mean 'cacheSizeInMBPerServer'?",
     "112": "plugins[0].type: found 'custom-scorer', which kvatlas does not have",
@@ -40,10 +42,7 @@ MENDS = {
     "118": _URL,
     "119": _OF_THE_PRODUCER,
     "120": _URL,
-    "121": _BLOCK_SIZE,
     "122": _OF_THE_PRODUCER,
-    "123": _BLOCK_SIZE,
-    "124": _BLOCK_SIZE,
     "185": _NO_SCORER,
     "187": f"{_NO_SCORER} (--ignore-unknown-plugins leaves it out); closest: prefix-cache-scorer, kv-cache-utilization-scorer",
     "188": _NO_SCORER,
