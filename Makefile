@@ -16,6 +16,8 @@ REPLICA_RATE ?= 500
 REPLICA_PHASE_S ?= 60
 REPLICA_GONE_S ?= 60
 REPLICA_FIGURES := build/replica-check.jsonl
+# Where vllm-check installs vLLM and keeps its logs; checkouts can share one.
+VLLM_DIR ?= .vllm-check
 # Tests wait for half of their time, so three of them keep two cores busy.
 TESTS_AT_ONCE ?= $(shell expr $$(nproc) + $$(nproc) / 2)
 
@@ -156,7 +158,7 @@ tsan: $(INSTALLED) ## Tests of the native parts in threads under ThreadSanitizer
 		$(BIN)/pytest -p no:cacheprovider -k "thread or writer" $(NATIVE_THREAD_TESTS) $(ARGS)
 
 vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
-	@tests/vllm_check/run.sh .vllm-check $(ARGS)
+	@tests/vllm_check/run.sh $(VLLM_DIR) $(ARGS)
 
 wheel: $(INSTALLED) ## dist/*.whl
 	rm -rf build dist

@@ -30,6 +30,7 @@ from .lines import (
     TIMES,
     TOKENS_AHEAD,
     TOKENS_HELD,
+    TOKENS_LACKING,
     WORK,
 )
 from .sibling_accounts import SiblingAccounts, follow_targets
@@ -61,7 +62,8 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_ms: predicted time to first token.
         work: tokens to compute, those of attention included.
         tokens: the same as the fleet books them.
-        n_new: prompt tokens that need blocks of their own on its GPU.
+        n_prompt: tokens of its prompt, whose blocks it holds on the GPU until its end.
+        n_lacking: these tokens if it was expected to wait for blocks, otherwise 0.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
@@ -78,7 +80,8 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_ms: float
     work: float
     tokens: float
-    n_new: float
+    n_prompt: float
+    n_lacking: float = 0.0
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
@@ -91,13 +94,13 @@ class Accounts:
     """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
 
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
-    the prompt tokens that need blocks of their own, and the monotonic seconds since which the first of them is computed;
-    such tokens of those whose response has begun; decayed milliseconds of prompt work with the time of their last
+    the tokens of their prompts, and the monotonic seconds since which the first of them is computed; the tokens of the prompts
+    of those whose response has begun; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
-    when. Requests whose prompt another endpoint
-    computes have booked tokens and tokens that need blocks, and no part in the others.
+    when; and of the tokens of prompts whose response has not begun those of requests that were expected to wait for blocks. Requests whose prompt another endpoint
+    computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -120,7 +123,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (16, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (17, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -153,7 +156,8 @@ class Accounts:
             cells[N_AHEAD, row] += 1
             cells[WORK, row] += request.work
         cells[BOOKED, row] += request.tokens
-        cells[TOKENS_AHEAD, row] += request.n_new
+        cells[TOKENS_AHEAD, row] += request.n_prompt
+        cells[TOKENS_LACKING, row] += request.n_lacking
         self._open[id(request.decision)] = request
         if self.shared.on_change is not None:
             self._latest[row] = request
@@ -173,7 +177,7 @@ class Accounts:
         request.has_begun = True
         if request.computes:
             self._cells[SINCE, request.row] = now
-        self._cells[TOKENS_HELD, request.row] += request.n_new
+        self._cells[TOKENS_HELD, request.row] += request.n_prompt
         self._note(request.row)
 
     def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> None:
@@ -244,7 +248,7 @@ class Accounts:
             return
         if request.has_begun:
             cells, row = self._cells, request.row
-            cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_new)
+            cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_prompt)
         else:
             self._leave(request)
         self._note(request.row)
@@ -253,7 +257,8 @@ class Accounts:
         """Take a request off those ahead."""
         cells, row = self._cells, request.row
         cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
-        cells[TOKENS_AHEAD, row] -= request.n_new
+        cells[TOKENS_AHEAD, row] -= request.n_prompt
+        cells[TOKENS_LACKING, row] -= request.n_lacking
         if request.computes:
             cells[N_AHEAD, row] -= 1
             cells[WORK, row] = cells[WORK, row] - request.work if cells[N_AHEAD, row] else 0.0

@@ -24,6 +24,7 @@ from .lines import (
     SINCE,
     TOKENS_AHEAD,
     TOKENS_HELD,
+    TOKENS_LACKING,
     WORK,
 )
 
@@ -37,6 +38,9 @@ PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float]
 """Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint, the part of the
 price that follows those that wait there, and the cost that scores 0.5."""
 
+
+UNSURE = 0.02
+"""Part of the GPU blocks within which a wait for blocks is not expected: requests that end since the scrape free as many."""
 
 COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
 """Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks, `prefill` attention. `others` is the longer
@@ -60,7 +64,7 @@ def cost_quantities(
 
     Args:
         state: see `Candidates`, shape (7, n).
-        accounts: see `Accounts.columns`, shape (16, n) or (16, 1).
+        accounts: see `Accounts.columns`, shape (17, n) or (17, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
         held: what the endpoints hold of the prompt, None if nothing is known of it.
@@ -70,7 +74,7 @@ def cost_quantities(
     Returns:
         the costs have the shape (d, n).
     """
-    now, n_tokens, typical_new, typical_work, residence_ms = numbers
+    now, n_tokens, typical_tokens, typical_work, residence_ms = numbers
     costs = costs[: N_FEATURES + n_loads] * np.broadcast_to(np.float64(pace), state.shape[1])
     tokens_per_ms = 1.0 / costs[PREFILL]
     lines = np.zeros((N_FEATURES + n_loads, state.shape[1]))
@@ -87,8 +91,7 @@ def cost_quantities(
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
     lines[BATCH] = np.fmax(state[REQUESTS], state[RUNNING])  # NaN is unknown
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
-    n_new = lines[PREFILL] + np.add.reduce(lines[N_FEATURES:], axis=0)
-    lines[MEMORY] = residence_ms * _missing_memory(n_new, state, accounts, typical_new)
+    lines[MEMORY] = residence_ms * _missing_memory(n_tokens, state, accounts, typical_tokens)
     if adapter is not None:
         lines[ADAPTER] = adapter
     return lines, costs, cost_totals(lines, costs)
@@ -213,26 +216,43 @@ def _reused(figures: IntArray, n_tiers: int) -> IntArray:
 def _tokens_ahead(
     now: float, state: FloatArray, accounts: FloatArray, tokens_per_ms: FloatArray, *, tokens_each: float
 ) -> FloatArray:
-    """Return the tokens that are computed first: own requests, those of other processes, and those that the engine alone reports."""
+    """Return the tokens that are computed first: own requests, those of other processes, and those that the engine alone reports.
+
+    Nothing is computed of those that wait in the engine, however long they have waited.
+    """
     sent, waiting = state[REQUESTS], state[WAITING]
     foreign = np.fmax(0.0, np.fmin(waiting, waiting + state[RUNNING] - sent))  # NaN is unknown
     ahead = accounts[WORK] + np.maximum(0.0, state[TOKENS] - accounts[BOOKED])
     since_ms = np.where(accounts[N_AHEAD] > 0, now - accounts[SINCE], 0.0) * 1000.0
-    tokens: FloatArray = np.maximum(0.0, ahead - since_ms * tokens_per_ms) + foreign * tokens_each
+    untouched = ahead * _part_ahead(np.fmin(waiting, sent - state[RUNNING]), accounts)
+    tokens: FloatArray = (
+        np.maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * tokens_each
+    )
     return tokens
 
 
 def _missing_memory(
-    n_new: FloatArray, state: FloatArray, accounts: FloatArray, new_tokens_each: float
+    n_tokens: float, state: FloatArray, accounts: FloatArray, tokens_each: float
 ) -> FloatArray:
     """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
 
-    The blocks in use and the requests that hold them show what part of the memory a new prompt token takes. Blocks that
-    several requests share are counted for the first of them.
+    The blocks in use and the prompts of the requests that hold them show what part of the memory a prompt token takes, with
+    blocks that several requests share counted once. Two kinds of requests hold none yet: those sent since the scrape, and those
+    that wait in the engine for blocks. Others wait there for a load, and hold theirs.
     """
-    used, ahead = state[KV_UTILIZATION], accounts[N_AHEAD]
-    others = np.fmax(0.0, state[RUNNING] + ahead - state[REQUESTS])
-    held = accounts[TOKENS_HELD] + others * new_tokens_each
-    wanted = accounts[TOKENS_AHEAD] + n_new
-    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_new) + used - 1.0)
+    used, running, sent, waiting = state[KV_UTILIZATION], state[RUNNING], state[REQUESTS], state[WAITING]
+    tokens_ahead = accounts[TOKENS_AHEAD]
+    own_waiting = tokens_ahead * _part_ahead(np.fmin(waiting, sent - running), accounts)
+    ahead = tokens_ahead * _part_ahead(sent - running - waiting, accounts)
+    ahead = ahead + np.fmin(accounts[TOKENS_LACKING], own_waiting)
+    others = np.fmax(0.0, running - sent)
+    held = accounts[TOKENS_HELD] + np.fmax(0.0, tokens_ahead - ahead) + others * tokens_each
+    wanted = ahead + n_tokens
+    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0 - UNSURE)
     return missing
+
+
+def _part_ahead(n: FloatArray, accounts: FloatArray) -> FloatArray:
+    """Return the part that `n` requests are of those whose response has not begun, 0 to 1."""
+    part: FloatArray = np.fmin(np.fmax(0.0, n) / np.maximum(1.0, accounts[N_AHEAD]), 1.0)
+    return part

@@ -20,7 +20,7 @@ from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
-from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE
+from .lines import LOG_PACE, MEMORY, N_LINES, QUEUE
 from .means import RunningMean, SharedMeans
 from .operations import cost_totals
 from .params import LatencyCostParams
@@ -92,13 +92,15 @@ class CostModel:
         self.accounts = Accounts()
         self._last: Expected | None = None
         """What was expected of the latest request: it is the one that is picked next."""
-        self._new_tokens, self._work_tokens = RunningMean(MEAN_STEP), RunningMean(MEAN_STEP)
+        self._prompt_tokens, self._work_tokens = RunningMean(MEAN_STEP), RunningMean(MEAN_STEP)
         self._tpot_ms = RunningMean(MEAN_STEP, start=TOKEN_MS)
         self._error = RunningMean(MEAN_STEP, start=None)
         """Mean error of the expected times, as the absolute logarithm of observed by expected."""
         self._tpot_error = RunningMean(MEAN_STEP, start=None)
         """The same of the expected times per output token."""
-        self.means = SharedMeans({"new": self._new_tokens, "work": self._work_tokens, "tpot": self._tpot_ms})
+        self.means = SharedMeans(
+            {"prompt": self._prompt_tokens, "work": self._work_tokens, "tpot": self._tpot_ms}
+        )
 
     @property
     def work_tokens(self) -> float:
@@ -168,7 +170,7 @@ class CostModel:
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
         tpot = self.tpot.features_of(quantities, own, now=request.now)
         pace = math.exp(own[LOG_PACE])
-        n_new = float(round(quantities[PREFILL] + sum(quantities[N_FEATURES:])))
+        n_prompt = float(request.n_tokens)
         opened = OpenRequest(
             decision,
             self.accounts.row(decision.picked[0]),
@@ -177,13 +179,14 @@ class CostModel:
             expected_ms=float(found.ttft_ms[row]),
             work=tokens,
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
-            n_new=n_new,
+            n_prompt=n_prompt,
+            n_lacking=n_prompt if quantities[MEMORY] else 0.0,
             tpot_features=tpot,
             computes=computes,
         )
         costs = self.tpot.fits.costs_of(group)
         opened.expected_tpot_ms = pace * sum(map(mul, costs, tpot))
-        self.means.add("new", n_new)
+        self.means.add("prompt", n_prompt)
         if computes:
             self.note_work(tokens)
         self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now)
@@ -254,7 +257,7 @@ class CostModel:
             accounts,
             pace=self.pace(accounts),
             typical=Typical(
-                self._new_tokens.value,
+                self._prompt_tokens.value,
                 self._work_tokens.value,
                 self.lengths.mean(request.model) * self._tpot_ms.value,
             ),
@@ -282,6 +285,6 @@ class CostModel:
             expected_ms=float(found.ttft_ms[0]),
             work=0.0,
             tokens=0.0,
-            n_new=0.0,
+            n_prompt=0.0,
             tpot_features=self.tpot.features_of(quantities, float_cells(found.accounts, 0), now=decision.at),
         )

@@ -10,7 +10,6 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
 from .arithmetic import Quantities
-from .lines import N_FEATURES, PREFILL
 from .operations import cost_quantities
 
 ATTENTION_TOKENS = 35_000.0
@@ -22,12 +21,12 @@ class Typical(NamedTuple):
     """What is taken for requests that nothing is known of.
 
     Attributes:
-        new_tokens: tokens of a prompt that need blocks of their own on the GPU.
+        prompt_tokens: tokens of a prompt.
         work_tokens: those of them that are computed.
         residence_ms: milliseconds for which a request holds its blocks.
     """
 
-    new_tokens: float
+    prompt_tokens: float
     work_tokens: float
     residence_ms: float
 
@@ -67,21 +66,11 @@ def features(
     numbers = (
         request.now,
         float(request.n_tokens),
-        typical.new_tokens,
+        typical.prompt_tokens,
         typical.work_tokens,
         typical.residence_ms,
     )
     return cost_quantities(candidates.state, accounts, costs, pace, held, adapter, numbers, n_tiers - 1)
-
-
-def new_tokens(lines: FloatArray) -> FloatArray:
-    """Return the prompt tokens that need blocks of their own on the GPU: those that are computed or loaded.
-
-    Args:
-        lines: features, shape (7 + slower tiers, n).
-    """
-    found: FloatArray = lines[PREFILL] + np.add.reduce(lines[N_FEATURES:], axis=0)
-    return found
 
 
 def _must_load(model: str, candidates: Candidates) -> FloatArray:

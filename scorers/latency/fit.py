@@ -12,8 +12,9 @@ import numpy as np
 from ..core.columns import FloatArray
 from .operations import add_observation, solved
 
-NOISE_SHARE = 0.25
-"""Expected deviation of a time, relative to the prediction of the priors; sets the weight of data against priors."""
+NOISE_SHARE = 0.18
+"""Expected deviation of a time, relative to the geometric mean of it and the prediction of the priors; sets the weight of data
+against priors. Relative to the prediction alone, one long time would count more than two that are as much shorter."""
 
 HUBER = 1.345
 """Robust standard deviations up to which an observation has full weight (95 % efficiency for a normal distribution)."""
@@ -49,6 +50,9 @@ MAX_MILLISECONDS = 1e9
 MAX_FADED = 256.0
 """Most observations of other processes that age the own ones at once: a process that joins brings old ones too."""
 
+MAX_SCALE = 10_000.0
+"""Largest factor of all costs together, and the inverse of the smallest."""
+
 N_SWEEPS = 3
 """Passes of the solver per observation; it starts from the last solution, which one observation hardly changes."""
 
@@ -82,7 +86,9 @@ class LinearFit:
 
     Least squares in units of the priors: each coefficient is its prior times a factor. Factors start at 1 and are
     regularized to 1, so that a coefficient without evidence keeps its prior. Large deviations have less weight (Huber,
-    and less still for outliers), old observations fade, and factors stay within `max_factor` of 1. The factors are in
+    and less still for outliers), old observations fade, and factors stay within `max_factor` of 1. If all times are so much
+    longer or shorter than the priors say that this would not leave room for single costs, bounds and regularization move
+    along, see `_scale_of_all`: a far slower engine is a far slower engine in all that was not observed yet. The factors are in
     force while they predict significantly better than the priors, measured on each observation before learning from it.
 
     Args:
@@ -164,7 +170,7 @@ class LinearFit:
         parts = list(map(mul, self._priors, features))
         by_priors, by_factors = sum(parts), sum(map(mul, self._factors, parts))
         self._compare(milliseconds, by_priors, by_factors)
-        noise = NOISE_SHARE * by_priors
+        noise = NOISE_SHARE * math.sqrt(by_priors * milliseconds)
         weight = self._weight(abs(milliseconds - by_factors) / noise)
         self._n_seen += 1
         self._n_observations = self._n_observations * self._decay + 1.0
@@ -232,7 +238,22 @@ class LinearFit:
         squares, products = self._squares, self._products
         if (theirs := self._theirs) is not None:
             squares, products = squares + theirs.squares, products + theirs.products
-        self._factors = solved(self._factors, squares, products, self._low, self._high, N_SWEEPS)
+        scale = self._scale_of_all(squares, products)
+        if scale == 1.0:
+            self._factors = solved(self._factors, squares, products, self._low, self._high, N_SWEEPS)
+            return
+        start = [factor / scale for factor in self._factors]
+        found = solved(start, squares * (scale * scale), products * scale, self._low, self._high, N_SWEEPS)
+        self._factors = [factor * scale for factor in found]
+
+    def _scale_of_all(self, squares: FloatArray, products: FloatArray) -> float:
+        """Return the factor of all priors: 1 while one factor for all costs would stay within the root of the largest one."""
+        n = len(self._priors)
+        one = (float(products.sum()) + n) / (float(squares.sum()) + n)
+        most = math.sqrt(self._high)
+        if one > most:
+            return min(one / most, MAX_SCALE)
+        return max(one * most, 1.0 / MAX_SCALE) if one < 1.0 / most else 1.0
 
 
 class _FadingMean:

@@ -14,7 +14,7 @@ from ..core.decision import Decision
 from ..core.model import RequestView
 from .accounts import OpenRequest
 from .cost_model import MAX_PACE, NOTHING_OWN, CostModel, Expected
-from .features import Typical, new_tokens
+from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .lines import MEMORY, QUEUE
 from .links import Link
@@ -213,7 +213,7 @@ class JointModel:
             expected_ms=float(pairs.ttft_ms[row, column]),
             work=work,
             tokens=float(computing.best.uncached_tokens(found.request)),
-            n_new=float(round(new_tokens(pairs.features[:, row : row + 1])[0])),
+            n_prompt=float(found.request.n_tokens),
             link=link,
             busy_ms=busy_ms * pairs.pace_of(row),
             prefill_ms=float(pairs.prefill_ms[row]),

@@ -17,10 +17,11 @@
     SENT_AT,
     RECEIVING_AT,
     RECEIVED_AT,
-) = range(16)
+    TOKENS_LACKING,
+) = range(17)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 16
+N_LINES = 17
 
 TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""

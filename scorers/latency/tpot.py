@@ -9,14 +9,11 @@ import numpy as np
 
 from ..core.columns import FloatArray
 from .groups import FitReport, GroupedFits
-from .lines import BATCH, BUSY_AT, BUSY_MS, BUSY_S, QUEUE
+from .lines import BATCH, BUSY_AT, BUSY_MS, BUSY_S
 
 TOKEN_MS, REQUEST_MS = 15.0, 0.2
 """Milliseconds per output token of a request alone, and more of them per request beside it, before anything is learned:
-about those of a model of 32 billion weights on two H100."""
-
-QUEUE_MS = 0.2
-"""More of them per 1000 prompt tokens that are computed first, and so beside the first output tokens."""
+about those of a model of 32 billion weights on two H100. Prompts that take half of an endpoint's time double the first."""
 
 HALF_LIFE = 200.0
 """Later observations after which an observation has half its weight. A response is observed at its end, so that the mix
@@ -27,10 +24,10 @@ MOST_BUSY = 0.8
 
 
 class TpotCosts:
-    """Model of the time per output token: a cost per token, per request in the batch, and per prompt token that is due.
+    """Model of the time per output token: a cost per token, per request in the batch, and for the prompts that are computed meanwhile.
 
-    A step with prompt tokens delays all responses, so that an endpoint which spends the share b of its time on prompts
-    needs 1 / (1 - b) of the time for a token.
+    A step with prompt tokens delays all responses: an endpoint that spends the share b of its time on prompts
+    spends b / (1 - b) times as long on them as on output tokens.
 
     Args:
         group_label: label whose value groups endpoints with equal costs; empty: all endpoints are one group.
@@ -41,7 +38,7 @@ class TpotCosts:
 
     def __init__(self, group_label: str = "") -> None:
         self.fits = GroupedFits(
-            {"token": TOKEN_MS, "request": REQUEST_MS, "queue": QUEUE_MS},
+            {"token": TOKEN_MS, "request": REQUEST_MS, "prompts": TOKEN_MS},
             label=group_label,
             half_life=HALF_LIFE,
         )
@@ -55,10 +52,10 @@ class TpotCosts:
             now: monotonic seconds.
         """
         busy = accounts[BUSY_MS] * np.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
+        busy = np.minimum(busy, MOST_BUSY)
         found = np.empty((3, ttft.shape[1]))
-        found[0] = 1.0 / (1.0 - np.minimum(busy, MOST_BUSY))
-        np.multiply(ttft[BATCH], found[0], out=found[1])
-        np.divide(ttft[QUEUE], 1000.0, out=found[2])
+        found[0], found[1] = 1.0, ttft[BATCH]
+        np.divide(busy, 1.0 - busy, out=found[2])
         return found
 
     def features_of(
@@ -66,8 +63,8 @@ class TpotCosts:
     ) -> tuple[float, float, float]:
         """Return the features of one endpoint, see `features`."""
         busy = accounts[BUSY_MS] * math.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
-        stretch = 1.0 / (1.0 - min(busy, MOST_BUSY))
-        return stretch, ttft[BATCH] * stretch, ttft[QUEUE] / 1000.0
+        busy = min(busy, MOST_BUSY)
+        return 1.0, ttft[BATCH], busy / (1.0 - busy)
 
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""

@@ -29,12 +29,15 @@ inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
 enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kNState };
-enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kNUsedAccounts };
+enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLacking = 16, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
+
+// Part of the GPU blocks within which a wait for blocks is not expected.
+inline constexpr double kUnsure = 0.02;
 
 // What is known of a request, and of typical ones.
 struct RequestNumbers {
-    double now, n_tokens, typical_new, typical_work, residence_ms;
+    double now, n_tokens, typical_tokens, typical_work, residence_ms;
 };
 
 // What the endpoints hold of a prompt: lines of `PrefixColumns.figures`, and the blocks that they would reuse by tier, if these are
@@ -66,20 +69,30 @@ double prefix_features(const HeldPrefix& held, double n_tokens, double credit, s
     return uncached;
 }
 
-inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double tokens_per_ms, size_t row) {
-    const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
-    const double foreign = fmax(0.0, fmin(waiting, waiting + state(kStateRunning, row) - sent));
-    const double ahead = accounts(kWork, row) + maximum(0.0, state(kStateTokens, row) - accounts(kBooked, row));
-    const double since_ms = (accounts(kAhead, row) > 0.0 ? request.now - accounts(kSince, row) : 0.0) * 1000.0;
-    return maximum(0.0, ahead - since_ms * tokens_per_ms) + foreign * request.typical_work;
+// The part that `n` requests are of those whose response has not begun, 0 to 1.
+inline double part_ahead(double n, const Table<double>& accounts, size_t row) {
+    return fmin(fmax(0.0, n) / maximum(1.0, accounts(kAhead, row)), 1.0);
 }
 
-inline double missing_memory(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double n_new, size_t row) {
-    const double used = state(kStateUsed, row);
-    const double others = fmax(0.0, state(kStateRunning, row) + accounts(kAhead, row) - state(kStateSent, row));
-    const double held = accounts(kTokensHeld, row) + others * request.typical_new;
-    const double wanted = accounts(kTokensAhead, row) + n_new;
-    return fmax(0.0, wanted * used / maximum(held, 1.0 + n_new) + used - 1.0);
+inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double tokens_per_ms, size_t row) {
+    const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row), running = state(kStateRunning, row);
+    const double foreign = fmax(0.0, fmin(waiting, waiting + running - sent));
+    const double ahead = accounts(kWork, row) + maximum(0.0, state(kStateTokens, row) - accounts(kBooked, row));
+    const double since_ms = (accounts(kAhead, row) > 0.0 ? request.now - accounts(kSince, row) : 0.0) * 1000.0;
+    const double untouched = ahead * part_ahead(fmin(waiting, sent - running), accounts, row);
+    return maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * request.typical_work;
+}
+
+inline double missing_memory(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, size_t row) {
+    const double used = state(kStateUsed, row), running = state(kStateRunning, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
+    const double tokens_ahead = accounts(kTokensAhead, row);
+    const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), accounts, row);
+    double ahead = tokens_ahead * part_ahead(sent - running - waiting, accounts, row);
+    ahead = ahead + fmin(accounts(kTokensLacking, row), own_waiting);
+    const double others = fmax(0.0, running - sent);
+    const double held = accounts(kTokensHeld, row) + fmax(0.0, tokens_ahead - ahead) + others * request.typical_tokens;
+    const double wanted = ahead + request.n_tokens;
+    return fmax(0.0, wanted * used / maximum(held, 1.0 + request.n_tokens) + used - 1.0 - kUnsure);
 }
 
 // Writes the features of one endpoint, all but that of the adapter; `held` is null if nothing is known of the prompt.
@@ -92,14 +105,12 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     } else {
         for (size_t load = 0; load < n_loads; ++load) lines(kNFeatures + load) = 0.0;
     }
-    double n_loaded = n_loads > 0 ? lines(kNFeatures) : 0.0;
-    for (size_t load = 1; load < n_loads; ++load) n_loaded += lines(kNFeatures + load);
     lines(kOverhead) = 1.0;
     lines(kQueue) = tokens_ahead(request, state, accounts, tokens_per_ms, row);
     lines(kPrefill) = uncached;
     lines(kAttention) = uncached * (request.n_tokens - uncached / 2.0) / 1e6;
     lines(kBatch) = fmax(state(kStateSent, row), state(kStateRunning, row));
-    lines(kMemory) = request.residence_ms * missing_memory(request, state, accounts, uncached + n_loaded, row);
+    lines(kMemory) = request.residence_ms * missing_memory(request, state, accounts, row);
 }
 
 // Adds an observation to the sums of a regression, whose old ones fade.

@@ -14,6 +14,7 @@ import yaml
 
 from kvatlas.sim.workload import CACHED_BY_SOURCE, WorkloadResult, WorkloadSpec, run_workload
 
+from .errors_of_half import Errors, Halfway
 from .gateway import envoy_for, kvatlas_for, metric_sums
 from .model import COSTLY, MODEL_NAME
 from .server import ServerOptions, VllmServer
@@ -70,6 +71,7 @@ class Run:
         expected_tokens: cached tokens that it expected for them.
         picker_s: CPU seconds of kvatlas, its start included.
         scrapes: scrapes of the servers.
+        errors: of the times that it predicted in the second half, None if it predicts none.
     """
 
     arm: str
@@ -82,6 +84,7 @@ class Run:
     expected_tokens: int = 0
     picker_s: float = 0.0
     scrapes: int = 0
+    errors: Errors | None = None
 
 
 async def route_all(
@@ -114,19 +117,24 @@ async def route_all(
 async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, folder: Path) -> Run:
     pages = [f"{server.url}/metrics" for server in servers]
     async with AsyncExitStack() as stack:
-        kvatlas = None
+        kvatlas, halfway = None, None
         if arm.settings is not None:
             kvatlas = await stack.enter_async_context(kvatlas_for(servers, folder, arm.settings))
+            halfway = Halfway(f"{kvatlas.url}/metrics", spec.n_requests)
         envoy = await stack.enter_async_context(envoy_for(servers, kvatlas))
         started = time.monotonic()
         before, cpu_before = await metric_sums(pages), sum(server.cpu_s() for server in servers)
-        result = await run_workload(envoy.gateway_url, MODEL_NAME, spec)
+        result = await run_workload(
+            envoy.gateway_url, MODEL_NAME, spec, progress=halfway.ended if halfway is not None else _nothing
+        )
         elapsed_s = time.monotonic() - started
         cpu_after, after = sum(server.cpu_s() for server in servers), await metric_sums(pages)
         picker: Mapping[str, float] = Counter()
-        if kvatlas is not None:
+        errors = None
+        if kvatlas is not None and halfway is not None:
             kvatlas.process.check()
             picker = await metric_sums([f"{kvatlas.url}/metrics"])
+            errors = await halfway.errors(picker)
 
     def grown(name: str) -> float:
         return after[name] - before[name]
@@ -142,4 +150,9 @@ async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, fo
         expected_tokens=int(picker["kvatlas_usable_prefix_tokens_total"]),
         picker_s=picker["process_cpu_seconds_total"],
         scrapes=int(picker["kvatlas_scrapes_total"]),
+        errors=errors,
     )
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -12,6 +12,7 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Adapters, Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
+from kvatlas.scorers.latency.arithmetic import UNSURE
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.features import ATTENTION_TOKENS, Typical, features
 from kvatlas.scorers.latency.groups import MAX_GROUPS
@@ -61,9 +62,13 @@ def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str
         n_tiers=len(TIERS),
         costs=np.full((len(NAMES), 1), 1 / 16),
         pace=1.0,
-        typical=Typical(new_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
+        typical=Typical(prompt_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
     )
     return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}
+
+
+MEMORY_OF_FULL = 5000 * (160 * 0.99 / 4000 + 0.99 - 1 - UNSURE)
+"""Four requests of 1000 tokens hold 99 % of the blocks."""
 
 
 def pairs(uncached: float) -> float:
@@ -98,14 +103,17 @@ def pairs(uncached: float) -> float:
             id="waiting_requests_are_our_own",
         ),
         pytest.param(
-            endpoint(of=load(running=4, kv=0.97)),
-            {"prefill": 160, "batch": 4, "memory": pytest.approx(5000 * (160 * 0.97 / 4000 + 0.97 - 1))},
+            endpoint(of=load(running=4, kv=0.99)),
+            {"prefill": 160, "batch": 4, "memory": pytest.approx(MEMORY_OF_FULL)},
             id="gpu_is_full",
         ),
         pytest.param(
-            endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.97)),
-            {"batch": 4},
-            id="its_blocks_are_there",
+            endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.99)),
+            {"batch": 4, "memory": pytest.approx(MEMORY_OF_FULL)},
+            id="cached_blocks_take_room_too",
+        ),
+        pytest.param(
+            endpoint(of=load(running=4, kv=0.97)), {"prefill": 160, "batch": 4}, id="gpu_is_nearly_full"
         ),
     ],
 )

@@ -14,9 +14,13 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import PREFILL_SPEED, Candidate, RequestView
 from kvatlas.scorers.latency import accounts
+from kvatlas.scorers.latency.arithmetic import UNSURE
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
+from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
+from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.params import LatencyCostParams
+from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.candidates import endpoint, load
 from support.rating import routed_to
 
@@ -68,6 +72,45 @@ def test_tokens_ahead_become_fewer_while_they_are_computed() -> None:
     for each in (first, second):
         costs.ended(each, tpot_s=None)
     assert ms(costs, endpoint("a"), now=2.0)[0] == pytest.approx(alone)
+
+
+def test_nothing_is_computed_of_prompts_that_wait_in_the_engine() -> None:
+    costs = model(fit=False)
+    for _ in range(2):
+        send(costs, "a", 1000)
+    alone = ms(costs, endpoint("b"))[0]
+
+    def wait(waiting: int) -> float:
+        state = load(waiting=waiting, running=2 - waiting)
+        return ms(costs, endpoint("a", of=state, in_flight=(2, 2000)), now=60.0)[0] - alone
+
+    attention = 1000 * 500 / 35_000
+    assert wait(0) == pytest.approx(0, abs=2)
+    assert wait(1) == pytest.approx(1000 + attention, abs=2)
+    assert wait(2) == pytest.approx(2000 + 2 * attention, abs=2)
+
+
+def test_requests_that_wait_for_a_load_hold_their_blocks_already() -> None:
+    """Two of three hold 90 % of the blocks, so that the next one of equal length has no room; the third is the question."""
+
+    def memory(*, third_lacks: bool) -> float:
+        costs = model(fit=False)
+        for _ in range(2):
+            decision = send(costs, "a", 1000)
+            costs.answered(decision, ttft_s=1.0)
+        # with 60 % in use a third one has room, and waits for something else
+        seen = endpoint("a", of=load(running=2, kv=0.9 if third_lacks else 0.6), in_flight=(2, 0))
+        request = view(1000, 1.0)
+        costs.expect(request, Candidates.of([seen]))
+        costs.picked(request, msgspec.structs.replace(routed_to(seen, n_tokens=1000), at=1.0))
+        now = endpoint("a", of=load(waiting=1, running=2, kv=0.9), in_flight=(3, 1000))
+        return float(costs.expect(view(1000, 1.1), Candidates.of([now])).features[MEMORY, 0])
+
+    loads, lacks = memory(third_lacks=False), memory(third_lacks=True)
+
+    residence_ms = PRIOR_TOKENS * TOKEN_MS
+    assert loads / residence_ms == pytest.approx(0.9 / 3 + 0.9 - 1 - UNSURE)
+    assert lacks / residence_ms == pytest.approx(0.9 / 2 * 2 + 0.9 - 1 - UNSURE)
 
 
 def test_costs_begin_at_the_speed_that_an_engine_publishes() -> None:

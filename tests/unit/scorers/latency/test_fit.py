@@ -183,9 +183,9 @@ def test_fit_returns_to_its_priors_when_they_predict_better() -> None:
 
 
 def test_costs_are_clamped_to_the_bound() -> None:
-    fit = taught(scaled(*[100.0] * 5), independent, 200)
+    fit = taught(scaled(1.0, 1.0, 1.0, 100.0, 1.0), independent, 200)
 
-    assert fit.coefficients == pytest.approx(scaled(*[20.0] * 5))
+    assert fit.coefficients[3] == pytest.approx(20 * PRIORS[3])
 
 
 def test_state_has_both_errors() -> None:
@@ -194,3 +194,13 @@ def test_state_has_both_errors() -> None:
     assert state.n_observations == pytest.approx(500, rel=0.2)
     assert state.fit_error < 0.1
     assert state.prior_error > 0.5
+
+
+@pytest.mark.parametrize("times", [0.01, 20.0, 300.0])
+def test_an_engine_far_slower_or_faster_than_the_priors_is_learned(times: float) -> None:
+    truth = [cost * times for cost in PRIORS]
+
+    fit = taught(truth, independent, 200)
+
+    assert fit.state().is_fitted
+    assert error(fit.coefficients, truth, independent) < 0.1
