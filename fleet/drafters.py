@@ -31,9 +31,9 @@ class DroppedBlock:
     def __init__(self, labels: Mapping[str, str]) -> None:
         said = labels.get(LABEL)
         self._is_said = said in ("true", "false")
-        self.n_blocks = int(said == "true")
+        self.n_blocks: int = int(said == "true")
         """Blocks dropped: 0 or 1."""
-        self._n_in_a_row = self._shown = 0
+        self._n_in_a_row, self._shown = 0, 0
         self.is_learned = False
         """Whether answers have changed what the metrics say."""
         self._is_guessed = False

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from kvatlas.events.model import BlockStored, EngineHash, Event
+from kvatlas.events.model import BlockStored, EngineHash, Event, MediumName
 from kvatlas.fleet.table import prefix_columns
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import IndexCore
@@ -34,7 +34,7 @@ def store(group: int, hashes: tuple[EngineHash, ...], *, medium: str = "GPU") ->
         parent=None,
         tokens=TOKENS if in_gpu else array("I"),
         block_size=SIZE if in_gpu else 0,
-        medium=medium,
+        medium=MediumName(medium),
         group=group,
         kind=kind,
         window=window,
@@ -62,7 +62,7 @@ def test_last_token_of_a_prompt_is_computed_again(n_tokens: int, reused: int, co
     assert [each.usable_tokens for each in columns.matches([0])] == [reused]
     shown = prefix_columns(columns)
     assert shown.usable_tokens.tolist() == [reused]
-    (match,) = (shown[0],)
+    match = shown[0]
     assert match is not None
     assert match.usable_tokens == reused
 
