@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +17,7 @@ from kvatlas.api.extproc.usage import usage_reader
 from kvatlas.routing.outcome import Usage
 from support.passing import MODES, both, chunks, cut
 from support.replay.messages import response
+from support.replay.recordings import Json
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -25,7 +25,7 @@ Answer = tuple[str, bytes]
 """Content type and body."""
 
 
-def lines(*names: str) -> Iterator[dict[str, Any]]:
+def lines(*names: str) -> Iterator[Json]:
     for name in names:
         for file in sorted((GOLDEN / name).glob("*.jsonl")):
             yield from map(json.loads, file.read_bytes().splitlines())
@@ -35,7 +35,7 @@ def of_engines() -> Iterator[Answer]:
     """Yield what engines answered the sidecar: chat, completions, responses and messages."""
     for case in lines("sidecar"):
         for leg in case.get("legs", ()):
-            said = leg.get("answered") or {}
+            said: Json = leg.get("answered") or {}
             if "sse" in said:
                 yield EVENTS, "".join(said["sse"]).encode()
             elif (body := said.get("body")) is not None:
