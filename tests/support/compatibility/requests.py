@@ -33,6 +33,7 @@ HEADERS: Mapping[str, str] = {
     "x-gateway-destination-endpoint-scores": "scores of the candidates, for the gateway",
     "x-llm-d-request-dropped-reason": "why a request was refused",
     "x-prefiller-host-port": "server that prefills, of a request with a prefill stage",
+    "x-prefiller-url": "older name, which only sidecars before llm-d-router read; never written",
     "x-encoder-hosts-ports": "servers that encode, of a request with an encode stage",
     "x-data-parallel-host-port": "data-parallel rank, with `data-parallel-profile-handler`",
     "x-kv-cache-source-host-port": "server from which blocks are pulled; `p2p-source-producer` writes it",
