@@ -253,6 +253,7 @@ def _missing_memory(
 
 
 def _part_ahead(n: FloatArray, accounts: FloatArray) -> FloatArray:
-    """Return the part that `n` requests are of those whose response has not begun, 0 to 1."""
-    part: FloatArray = np.fmin(np.fmax(0.0, n) / np.maximum(1.0, accounts[N_AHEAD]), 1.0)
-    return part
+    """Return the part that `n` requests are of those whose response has not begun, 0 to 1; 0 if there are none."""
+    n_ahead = accounts[N_AHEAD]
+    part: FloatArray = np.fmin(np.fmax(0.0, n) * (1.0 / np.maximum(1.0, n_ahead)), 1.0)
+    return np.where(n_ahead > 0, part, 0.0)

@@ -69,25 +69,23 @@ double prefix_features(const HeldPrefix& held, double n_tokens, double credit, s
     return uncached;
 }
 
-// The part that `n` requests are of those whose response has not begun, 0 to 1.
-inline double part_ahead(double n, const Table<double>& accounts, size_t row) {
-    return fmin(fmax(0.0, n) / maximum(1.0, accounts(kAhead, row)), 1.0);
-}
+// The part that `n` requests are of those whose response has not begun, 0 to 1; `each` is the part of one, 0 if there are none.
+inline double part_ahead(double n, double each) { return each > 0.0 ? fmin(fmax(0.0, n) * each, 1.0) : 0.0; }
 
-inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double tokens_per_ms, size_t row) {
+inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double each, double tokens_per_ms, size_t row) {
     const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row), running = state(kStateRunning, row);
     const double foreign = fmax(0.0, fmin(waiting, waiting + running - sent));
     const double ahead = accounts(kWork, row) + maximum(0.0, state(kStateTokens, row) - accounts(kBooked, row));
     const double since_ms = (accounts(kAhead, row) > 0.0 ? request.now - accounts(kSince, row) : 0.0) * 1000.0;
-    const double untouched = ahead * part_ahead(fmin(waiting, sent - running), accounts, row);
+    const double untouched = ahead * part_ahead(fmin(waiting, sent - running), each);
     return maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * request.typical_work;
 }
 
-inline double missing_memory(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, size_t row) {
+inline double missing_memory(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double each, size_t row) {
     const double used = state(kStateUsed, row), running = state(kStateRunning, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
     const double tokens_ahead = accounts(kTokensAhead, row);
-    const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), accounts, row);
-    double ahead = tokens_ahead * part_ahead(sent - running - waiting, accounts, row);
+    const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), each);
+    double ahead = tokens_ahead * part_ahead(sent - running - waiting, each);
     ahead = ahead + fmin(accounts(kTokensLacking, row), own_waiting);
     const double others = fmax(0.0, running - sent);
     const double held = accounts(kTokensHeld, row) + fmax(0.0, tokens_ahead - ahead) + others * request.typical_tokens;
@@ -99,6 +97,11 @@ inline double missing_memory(const RequestNumbers& request, const Table<double>&
 template <class Lines>
 void fill_features(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, const HeldPrefix* held,
                    double tokens_per_ms, size_t row, size_t n_loads, Lines lines) {
+    const double n_ahead = accounts(kAhead, row), each = n_ahead > 0.0 ? 1.0 / n_ahead : 0.0;
+    // read before anything is written, which the compiler could not tell apart
+    const double ahead = tokens_ahead(request, state, accounts, each, tokens_per_ms, row);
+    const double missing = missing_memory(request, state, accounts, each, row);
+    const double batch = fmax(state(kStateSent, row), state(kStateRunning, row));
     double uncached = request.n_tokens;
     if (held != nullptr) {
         uncached = prefix_features(*held, request.n_tokens, state(kStateCredit, row), row, n_loads, lines);
@@ -106,11 +109,11 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
         for (size_t load = 0; load < n_loads; ++load) lines(kNFeatures + load) = 0.0;
     }
     lines(kOverhead) = 1.0;
-    lines(kQueue) = tokens_ahead(request, state, accounts, tokens_per_ms, row);
+    lines(kQueue) = ahead;
     lines(kPrefill) = uncached;
     lines(kAttention) = uncached * (request.n_tokens - uncached / 2.0) / 1e6;
-    lines(kBatch) = fmax(state(kStateSent, row), state(kStateRunning, row));
-    lines(kMemory) = request.residence_ms * missing_memory(request, state, accounts, row);
+    lines(kBatch) = batch;
+    lines(kMemory) = request.residence_ms * missing;
 }
 
 // Adds an observation to the sums of a regression, whose old ones fade.

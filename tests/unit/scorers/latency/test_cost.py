@@ -163,7 +163,7 @@ def answered(candidate: Candidate, n_tokens: int = 160) -> Decision:
 
 def teach(scorer: LatencyCostScorer, *, prefill_ms: float, load_ms: float, labels: dict[str, str]) -> None:
     """Teach the scorer with requests of many lengths, some cold, some half in CPU memory, with 10 ms overhead."""
-    for number in range(400):
+    for number in range(1000):
         n_blocks = 1 + number % 37
         cached = n_blocks // 2 if number % 2 else 0
         candidate = endpoint(labels=labels, prefix=held(cpu=cached, n_blocks=n_blocks))
