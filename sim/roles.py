@@ -10,6 +10,9 @@ PREFILL, DECODE, BOTH, ENCODE = "prefill", "decode", "both", "encode"
 LABELS = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill-decode", ENCODE: "encode"}
 """Role -> value of the label `llm-d.ai/role`."""
 
+MAX_SERVERS = 1024
+"""Most servers with roles in one simulation; each has sockets of its own."""
+
 ZONE_LABEL = TOPOLOGY_LABELS[LEVELS.index("zone")]
 
 
@@ -17,7 +20,7 @@ def parse_roles(text: str) -> tuple[str, ...]:
     """Parse numbers of servers per role, as in `prefill=2,decode=6`; return the role of each server.
 
     Raises:
-        ReplayError: a role does not exist, a number is none, or no server decodes.
+        ReplayError: a role does not exist or comes twice, a number is none or too large, or no server decodes.
     """
     roles: list[str] = []
     for part in text.split(","):
@@ -26,6 +29,12 @@ def parse_roles(text: str) -> tuple[str, ...]:
             known = ", ".join(LABELS)
             raise ReplayError(
                 f"roles: found {part!r}, want ROLE=NUMBER with one of {known}, separated by commas"
+            )
+        if role in roles:
+            raise ReplayError(f"roles: found {role!r} twice in {text!r}, want each role once")
+        if len(number) > len(str(MAX_SERVERS)) or len(roles) + int(number) > MAX_SERVERS:
+            raise ReplayError(
+                f"roles: found {number[:20]} servers for {role!r}, want at most {MAX_SERVERS} in all"
             )
         roles += [role] * int(number)
     if not {DECODE, BOTH} & set(roles):
