@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -61,6 +62,7 @@ def late_mean(before: float, after: float, n_before: int, n_after: int) -> float
         n_before: numbers at the first reading.
         n_after: numbers at the second one.
     """
-    decay = 0.5 ** (1.0 / ERROR_HALF_LIFE)
-    old, all_ = (decay**n_before - 1.0) * decay ** (n_after - n_before), decay**n_after - 1.0
+    decay: float = 0.5 ** (1.0 / ERROR_HALF_LIFE)
+    old = (math.pow(decay, n_before) - 1.0) * math.pow(decay, n_after - n_before)
+    all_ = math.pow(decay, n_after) - 1.0
     return (after * all_ - before * old) / (all_ - old)
