@@ -34,9 +34,9 @@ Held: TypeAlias = tuple[IntArray, IntArray | None, IntArray | int]
 RequestNumbers: TypeAlias = tuple[float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
-PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float]
-"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint, the part of the
-price that follows those that wait there, and the cost that scores 0.5."""
+PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float]
+"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint and for each uncached
+token, the part of the price that follows those that wait there, and the cost that scores 0.5."""
 
 
 UNSURE = 0.02
@@ -44,7 +44,7 @@ UNSURE = 0.02
 
 COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
 """Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks, `prefill` attention. `others` is the longer
-wait of others, `memory` the price of the blocks held."""
+wait of others, `memory` what blocks cost them that the request holds or displaces."""
 
 Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
@@ -128,12 +128,12 @@ def fleet_costs(
         state: see `Candidates`.
         numbers: of the price, see `FleetCostScorer`.
     """
-    typical_tokens, factor, most, residency_ms, here, scale_ms = numbers
+    typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
-    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION])
+    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) + token_ms * features[PREFILL]
     cost_ms = ttft_ms + others_ms + memory_ms
     terms = costs * features
     return np.stack(

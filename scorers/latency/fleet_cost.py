@@ -19,6 +19,7 @@ from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
+from .lines import N_FEATURES, PREFILL
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
 from .operations import fleet_costs
@@ -47,8 +48,10 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     """Factor of the price of work; 0 makes each request look after itself alone."""
     max_price: Annotated[float, Meta(ge=0)] = 30.0
     """Highest price of a millisecond of work, in milliseconds of waiting."""
-    residency_ms: Annotated[float, Meta(ge=0)] = 600.0
-    """Milliseconds that blocks on a full endpoint cost others; on one that is half full they cost half as much."""
+    residency_factor: Annotated[float, Meta(ge=0)] = 0.6
+    """Part of the time to compute its prompt that the blocks of a request on a full endpoint cost others by waits for blocks."""
+    displacement_factor: Annotated[float, Meta(ge=0)] = 1.2
+    """Part of the time to compute displaced tokens again that displacing them costs, if no slower tier has them."""
     miss_ms: Annotated[float, Meta(ge=0)] = 30_000.0
     """Milliseconds that a missed objective costs, of the request or of one beside it; 0: objectives are not read."""
 
@@ -56,12 +59,16 @@ class FleetCostParams(LatencyCostParams, frozen=True):
 class FleetCostScorer(LatencyCostScorer):
     """Score `1 / (1 + ms / scale_ms)`, where ms is what the choice costs all requests together.
 
-    `ms = time to first token + price * work + residency_ms * utilization`. Work is the time to compute the uncached part of
-    the prompt. Each millisecond of it delays the requests that come behind. About as many come behind as wait now (Little's
-    law): those that wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go
-    anywhere. The price is half of each, so an idle endpoint computes a prefix again sooner than a busy one. The blocks that
-    a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller the endpoint
-    is.
+    `ms = time to first token + price * work + memory`. Work is the time to compute the uncached part of the prompt. Each
+    millisecond of it delays the requests that come behind. About as many come behind as wait now (Little's law): those that
+    wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go anywhere. The price is
+    half of each, so an idle endpoint computes a prefix again sooner than a busy one.
+
+    The blocks that a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller
+    the endpoint is; the uncached tokens stay, and displace as many. What is displaced costs the time to compute it again, less
+    the part that slower tiers give back. So `memory = (residency_factor + lost) * utilization * time(prompt) + lost *
+    time(uncached)`, with the mean time per token of all endpoints. `lost` is `displacement_factor` times the part of the tokens
+    missing on the GPU that recent requests had to compute, and not to load.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
@@ -82,7 +89,10 @@ class FleetCostScorer(LatencyCostScorer):
         self._params = params
         self._typical_tokens = RunningMean(STEP, start=None)
         """Running mean of the uncached tokens of a request."""
+        self._loaded_tokens = RunningMean(STEP, start=None)
+        """Running mean of the tokens that a request loads from slower tiers."""
         self.model.means.include("typical", self._typical_tokens)
+        self.model.means.include("loaded", self._loaded_tokens)
         self._running = RunningObjectives()
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
@@ -99,11 +109,13 @@ class FleetCostScorer(LatencyCostScorer):
     def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
         params, typical = self._params, self._typical_tokens
+        lost, token_ms = self._lost(), _mean(expected.costs[PREFILL])
         numbers = (
             max(LEAST_TOKENS, typical.value if typical.is_known else 0.0),
             params.price_factor if typical.is_known else 0.0,
             params.max_price,
-            params.residency_ms,
+            (params.residency_factor + lost) * expected.request.n_tokens * token_ms,
+            lost * token_ms,
             HERE,
             params.scale_ms,
         )
@@ -115,6 +127,11 @@ class FleetCostScorer(LatencyCostScorer):
             expected.candidates.state,
             numbers,
         )
+
+    def _lost(self) -> float:
+        """Return what displacing a token costs, as a part of the time to compute it; 0 before the first request."""
+        computed, loaded = self._typical_tokens.value, self._loaded_tokens.value
+        return self._params.displacement_factor * computed / max(1.0, computed + loaded)
 
     def _with_objectives(self, parts: FloatArray, expected: Expected, slo: Slo) -> FloatArray:
         """Return the parts in the order of `OBJECTIVE_PARTS`, the cost and its score, of a request with objectives."""
@@ -136,8 +153,12 @@ class FleetCostScorer(LatencyCostScorer):
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""
         super().picked(request, decision)
         self.model.means.add("typical", float(decision.best.uncached_tokens(request)))
+        opened = self.model.accounts.find(decision)
+        if opened is None:
+            return
+        self.model.means.add("loaded", sum(opened.features[N_FEATURES:]))
         limit = tpot_limit(decision)
-        if limit is not None and self.model.accounts.find(decision) is not None:
+        if limit is not None:
             self._running.begun(decision.picked[0], limit)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
@@ -146,6 +167,11 @@ class FleetCostScorer(LatencyCostScorer):
         if limit is not None and self.model.accounts.find(decision) is not None:
             self._running.ended(decision.picked[0], limit)
         super().ended(decision, tpot_s=tpot_s)
+
+
+def _mean(row: FloatArray) -> float:
+    """Return the mean of the numbers; 0 if there are none."""
+    return float(np.add.reduce(row)) / max(1, len(row))
 
 
 def register(registry: Registry) -> None:

@@ -153,9 +153,9 @@ PyObject* fleet_costs(PyObject*, Call call) {
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
         const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
-        std::array<double, 6> given{};
+        std::array<double, 7> given{};
         read_numbers(numbers, given);
-        const auto [typical_tokens, factor, most, residency_ms, here, scale_ms] = given;
+        const auto [typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms] = given;
         const size_t n_rows = static_cast<size_t>(n);
         double n_tokens = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_tokens += state(kStateTokens, row);
@@ -166,7 +166,8 @@ PyObject* fleet_costs(PyObject*, Call call) {
             const double n_waiting = (1.0 - here) * n_anywhere + here * fmax(accounts(kAhead, row), state(kStateWaiting, row));
             const double price = factor * n_waiting > most ? most : factor * n_waiting;
             const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);
-            const double others_ms = price * work_ms, memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0);
+            const double others_ms = price * work_ms;
+            const double memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0) + token_ms * quantities(kPrefill, row);
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,8 @@ PARAMS = FleetCostParams(
     overhead_ms=10.0,
     prefill_tokens_per_second=1000.0,
     load_tokens_per_second={"cpu": 10_000.0, "storage": 2_000.0},
-    residency_ms=400.0,
+    residency_factor=2.5,
+    displacement_factor=0.0,
     scale_ms=100.0,
     fit=False,
 )
@@ -112,9 +114,39 @@ def test_price_is_limited() -> None:
 
 
 def test_price_factor_0_is_the_own_time() -> None:
-    params = FleetCostParams(prefill_tokens_per_second=1000.0, overhead_ms=10.0, price_factor=0.0)
+    params = msgspec.structs.replace(PARAMS, price_factor=0.0)
 
     assert beyond_own(make(picks=1, params=params), endpoint(in_flight=(1, 320))) == [0.0]
+
+
+DISPLACING = msgspec.structs.replace(PARAMS, residency_factor=0.0, displacement_factor=1.0)
+PROMPT_MS = 160.0
+"""Time to compute the prompt, without attention."""
+
+
+def test_blocks_displace_cached_ones_where_the_endpoint_is_full_and_where_they_are_new() -> None:
+    scorer = make(picks=1, params=DISPLACING)
+    cold, warm, full = (
+        endpoint(),
+        endpoint(prefix=held(gpu=10)),
+        endpoint(prefix=held(gpu=10), of=load(kv=0.5)),
+    )
+
+    assert beyond_own(scorer, cold, warm, full) == pytest.approx([PROMPT_MS, 0.0, 0.5 * PROMPT_MS])
+
+
+def test_displacing_costs_the_less_the_more_requests_load_from_slower_tiers() -> None:
+    scorer, cold = make(picks=500, params=DISPLACING), endpoint("cold")
+    (before,) = beyond_own(scorer, cold)
+    for _ in range(500):
+        pick(scorer, endpoint("other", prefix=held(gpu=0, cpu=8)))  # 128 tokens are loaded, 32 are computed
+
+    assert before == pytest.approx(PROMPT_MS)
+    assert beyond_own(scorer, cold) == [pytest.approx(PROMPT_MS * 32 / 160, rel=0.01)]
+
+
+def test_displacing_costs_nothing_before_the_first_request() -> None:
+    assert beyond_own(make(params=DISPLACING), endpoint()) == [0.0]
 
 
 def test_price_follows_the_work_of_requests() -> None:
@@ -186,4 +218,4 @@ def test_example_of_the_page_is_what_it_costs() -> None:
     request = RequestView(model="m", now=100.0, n_tokens=8_000)
 
     assert scorer.expected_ms(request, Candidates.of(table)).round().tolist() == [719, 678]
-    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [1_839, 678]
+    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [2_441, 678]

@@ -17,7 +17,12 @@ from support.rating import rated, routed_to
 
 N_TOKENS = 160
 PARAMS = FleetCostParams(
-    overhead_ms=10.0, prefill_tokens_per_second=1000.0, residency_ms=400.0, scale_ms=100.0, fit=False
+    overhead_ms=10.0,
+    prefill_tokens_per_second=1000.0,
+    residency_factor=2.5,
+    displacement_factor=0.0,
+    scale_ms=100.0,
+    fit=False,
 )
 PLAIN = RequestView(model="m", now=0.0, n_tokens=N_TOKENS)
 
