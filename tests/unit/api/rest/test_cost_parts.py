@@ -49,7 +49,7 @@ def test_answers_say_what_a_cost_is_made_of(decision: Decision) -> None:
             assert sum(parts[found.name].values()) == pytest.approx(found.scores[0].raw, rel=1e-6)
         assert answer.picked == ["warm"]
         assert parts["cold"]["prefill"] > parts["warm"]["prefill"] > parts["cpu"]["prefill"] == 0.0
-        assert parts["cold"]["memory"] == 300.0
+        assert parts["cold"]["memory"] > parts["warm"]["memory"] > 0.0
         assert parts["cold"]["others"] > 0.0
         assert parts["cpu"]["load"] > 0.0
         assert parts["cpu"]["queue"] == pytest.approx(1000 * 50_000 / 15_928, rel=0.01)
