@@ -32,7 +32,7 @@ def mean_ttft_s(policy: str, *, slower: float, load: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("slower", "load", "most"), [(10.0, 0.1, 1.0), (0.2, 1.0, 1.5)], ids=["tenth", "five_times"]
+    ("slower", "load", "most"), [(10.0, 0.1, 1.0), (0.2, 1.0, 1.2)], ids=["tenth", "five_times"]
 )
 def test_first_requests_on_servers_of_another_speed(slower: float, load: float, most: float) -> None:
     ours, weights = (mean_ttft_s(policy, slower=slower, load=load) for policy in ("latency", "precise"))
