@@ -248,8 +248,9 @@ class RankState:
     def _blocks_dropped(self) -> int:
         if self.lookahead:  # such hashes are for drafters
             return 0
-        shown = self._drop_is_guess and self._recomputed.shown
-        return max(self._dropped, int(shown))
+        if not self._drop_is_guess:
+            return self._dropped
+        return int(self._recomputed.shown or (self._dropped > 0 and not self._recomputed.denied))
 
     def _look_at(self, event: BlockStored, place: Place) -> None:
         if place.tier == FASTEST and len(self._groups) == 1 and not self.lookahead:
@@ -264,7 +265,7 @@ class RankState:
 
         Args:
             dropped: their number.
-            is_guess: whether it is one too if the rank's events show so.
+            is_guess: whether the rank's events may show otherwise.
             whole_prompts: whether slower tiers may supply a prompt's last block; None: as its events show.
         """
         if (dropped, is_guess, whole_prompts) != (self._dropped, self._drop_is_guess, self._whole_prompts):
