@@ -39,6 +39,7 @@ class EndpointAddresses:
         connects_to_us: whether its publishers connect to a local socket (`events.mode: bind`), identified by topic.
         node: host of the machine that it runs on, IPv6 in brackets; None if it is unknown.
         asks_engine: whether the event addresses are guesses, so that those which the engine itself names are better.
+        block_size: tokens per block that the configuration names; None if it names none.
     """
 
     serving: HostPort | None
@@ -47,6 +48,7 @@ class EndpointAddresses:
     connects_to_us: bool = False
     node: str | None = None
     asks_engine: bool = field(default=False, compare=False)
+    block_size: int | None = None
 
 
 def endpoint_addresses(
@@ -73,6 +75,7 @@ def endpoint_addresses(
         n_ranks=endpoint.data_parallel_size,
         events=events,
         asks_engine=endpoint.events is None and endpoint.replay is None and events.mode == "connect",
+        block_size=endpoint.block_size,
     )
 
 
@@ -87,6 +90,7 @@ def addresses_of_ranks(
     events: EventsConfig,
     node: str | None = None,
     asks_engine: bool = False,
+    block_size: int | None = None,
 ) -> EndpointAddresses:
     """Return the addresses of an endpoint with `n_ranks` data-parallel ranks.
 
@@ -100,6 +104,7 @@ def addresses_of_ranks(
         events: with mode `bind` every rank publishes to our own address.
         node: see `EndpointAddresses`.
         asks_engine: see `EndpointAddresses`.
+        block_size: see `EndpointAddresses`.
     Raises:
         ValueError: a rank's port would pass 65535.
     """
@@ -119,6 +124,7 @@ def addresses_of_ranks(
         connects_to_us=events.mode == "bind",
         node=node,
         asks_engine=asks_engine,
+        block_size=block_size,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from .approximate import ApproximateConfig
+from .approximate import ApproximateConfig, BlockSize
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .disaggregation import DisaggregationConfig
@@ -136,6 +136,8 @@ class StaticEndpoint(Section, frozen=True):
     """Prometheus URL; absent: `http://ADDRESS/metrics`; empty: not scraped."""
     data_parallel_size: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Data-parallel ranks; rank r publishes on port + r."""
+    block_size: BlockSize | None = None
+    """Tokens per block of the engine until its `/metrics` or events tell them; absent: unknown till then."""
     labels: dict[str, str] = {}
     """Labels, with any names."""
 

@@ -13,13 +13,18 @@ from dataclasses import dataclass, replace
 
 from .errors import WireError
 from .fields import Fields
-from .model import AllBlocksCleared, BlockRemoved, BlockStored, Event, HashSpace, MediumName
+from .model import (
+    STORE_MEDIA_PREFIX,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+    HashSpace,
+    MediumName,
+)
 
 MAX_OBJECT_KEY = 1024
 """Longest name of an object that is read."""
-
-STORE_MEDIA_PREFIX = "MOONCAKE_"
-"""Put before the medium of events about a store's objects: the `cpu` of a pool is not the `CPU` of one engine."""
 
 _KNOWN_TAGS = frozenset({None, "BlockStored", "BlockRemoved", "AllBlocksCleared"})
 _NUMBER = re.compile(r"(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})\Z")
@@ -99,9 +104,17 @@ def read_envelope(fields: Fields, as_engine: Callable[[str, Callable[[str], obje
     elif not (isinstance(event, BlockStored) and event.tokens):
         space = HashSpace.STANDARD  # without tokens the hashes are the standard ones, says the specification
     if isinstance(event, BlockStored):
-        return replace(event, space=space, tenant=tenant)
+        salt = _salt(fields) if space is HashSpace.OWN else None  # it is part of all other hashes
+        return replace(event, space=space, tenant=tenant, additional_salt=salt)
     assert isinstance(event, BlockRemoved)  # noqa: S101 - of two kinds
     return BlockRemoved(event.hashes, event.medium, event.group, space, tenant)
+
+
+def _salt(fields: Fields) -> str | None:
+    salt = fields.get("additional_salt")
+    if salt is not None and (not isinstance(salt, str) or len(salt) > MAX_OBJECT_KEY):
+        raise WireError("bad_salt", f"additional_salt is {type(salt).__name__}, want a short string")
+    return salt or None
 
 
 def _object_key(fields: Fields) -> ObjectKey | None:

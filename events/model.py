@@ -17,6 +17,9 @@ EngineHash = NewType("EngineHash", int)
 MediumName = NewType("MediumName", str)
 """An engine's name for a tier, in upper case; events without one mean `GPU`. See `qualified_medium`."""
 
+STORE_MEDIA_PREFIX = "MOONCAKE_"
+"""Put before the medium of events about a store's objects: the `cpu` of a pool is not the `CPU` of one engine."""
+
 DEFAULT_MEDIUM = MediumName("GPU")
 
 REMOTE = "REMOTE"
@@ -96,6 +99,7 @@ class BlockStored:
         space: meaning of `hashes`.
         tenant: tenant that the event names, None if it names none.
         session: session of the request that stored the blocks, None if the event names none.
+        additional_salt: salt that an envelope names, of its publisher or of the prompt; None if it names none.
     """
 
     hashes: tuple[EngineHash, ...]
@@ -119,6 +123,7 @@ class BlockStored:
     space: HashSpace = HashSpace.OWN
     tenant: str | None = None
     session: str | None = None
+    additional_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

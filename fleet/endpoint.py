@@ -34,7 +34,7 @@ class Endpoint:
     started: float | None = None
     """Process start time of the last scrape, wall-clock seconds."""
     told_block_size: int | None = None
-    """Tokens per block, as reported by the engine's metrics."""
+    """Tokens per block, as reported by the engine's metrics, before them by the configuration."""
     gpu_blocks: int | None = None
     """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
     slow_blocks: int | None = None
@@ -60,6 +60,7 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         self.drafter, self.ends = DroppedBlock(self.labels), PromptEnds(self.labels)
+        self.told_block_size = self.addresses.block_size
         serving = self.addresses.serving
         self.address = str(serving) if serving is not None else None
         self.host = serving.url_host if serving is not None else None
@@ -128,8 +129,10 @@ class Endpoint:
             if rank.reset_at < now - SAME_RESTART_S:
                 rank.restarted("its process start time changed")
 
-    def use_block_size(self, told: int, approximate: ApproximateConfig) -> None:
-        """Use the block size in the engine's metrics; where blocks are learned from routing, the configured one wins."""
+    def use_block_size(self, told: int | None, approximate: ApproximateConfig) -> None:
+        """Use a told block size, if it is told; where blocks are learned from routing, `approximate` limits it."""
+        if told is None:
+            return
         for rank in self.ranks:
             learns = rank.ledger.learns_from_routing
             rank.ledger.use_block_size(approximate.block_size(told) if learns else told)

@@ -144,8 +144,10 @@ class Fleet:
             SubscriptionError: an event address cannot be used; the rank is not added.
         """
         self.changes += 1
-        self.subscriptions.follow(self._endpoints[name], rank, saved)
-        self._endpoints[name].use_drafter()
+        endpoint = self._endpoints[name]
+        self.subscriptions.follow(endpoint, rank, saved)
+        endpoint.use_drafter()
+        endpoint.use_block_size(endpoint.told_block_size, self.settings.approximate)
 
     async def remove(self, name: str) -> None:
         """Remove an endpoint with everything known of it, and free its sockets."""
@@ -306,8 +308,7 @@ class Fleet:
         endpoint.offloads, endpoint.finds_outside = facts.offloads, facts.finds_outside
         endpoint.drafter.expect(drafts=facts.drafts)
         endpoint.use_drafter()
-        if facts.block_size is not None:  # after a restart, which forgets the old one
-            endpoint.use_block_size(facts.block_size, self.settings.approximate)
+        endpoint.use_block_size(facts.block_size, self.settings.approximate)  # restarts forget the old one
 
     def told_prefill_speed(self, name: str, tokens_per_s: float) -> None:
         """Keep the prefill speed that an endpoint's engine publishes, and show it to scorers."""

@@ -102,7 +102,9 @@ class Registry:
             await self._add(registration)
         self._ranks.setdefault(name, {})[rank.rank] = registration
         if registration.is_store:
-            self._fleet.atlas.ledger(name, rank.rank).use_block_size(registration.block_size)
+            ledger = self._fleet.atlas.ledger(name, rank.rank)
+            ledger.is_store = True
+            ledger.use_block_size(registration.block_size)
         return True
 
     async def unregister(self, tenant: str, name: str, rank: int | None) -> list[Registration]:

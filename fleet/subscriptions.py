@@ -79,7 +79,7 @@ class Subscriptions:
             raise ValueError(f"endpoint {name!r} has rank {number} already")
         self._atlas.add_rank(name, number)
         ledger = self._atlas.ledger(name, number)
-        ledger.tenant = endpoint.instance.tenant
+        ledger.tenant, ledger.own_salt = endpoint.instance.tenant, endpoint.instance.salt
         if saved is not None:
             ledger.load(saved.books, now=time.monotonic())
         rank = Rank(

@@ -32,7 +32,8 @@ class RankDraft:
             on_source=lambda _: None,
             on_layout=lambda: None,
         )
-        self.ledger.tenant, self.ledger.may_share = like.tenant, like.may_share
+        self.ledger.tenant, self.ledger.own_salt = like.tenant, like.own_salt
+        self.ledger.is_store, self.ledger.may_share = like.is_store, like.may_share
         if like.told_block_size is not None:
             self.ledger.use_block_size(like.told_block_size)
 

@@ -203,10 +203,12 @@ class RankHolders:
         holder = self.at(place)
         return len(keys) if holder is None else self._index.remove(holder, array("Q", keys))
 
-    def clear(self, tier: TierId) -> None:
-        """Remove all blocks of this rank from a tier."""
+    def clear(self, tier: TierId, *, everyones: bool = False) -> None:
+        """Remove all blocks of this rank from a tier; a shared one has none of its own, only `everyones`."""
         for holder in self._of(tier):
             self._index.clear(holder)
+        if everyones and (shared := self._shared.get(tier, self._block_size)) is not None:
+            self._index.clear(shared)
 
     def keep_copies(self, tier: TierId) -> None:
         """Remove all blocks of this rank from a tier but those that the fastest tier has. Cost: O(its blocks)."""

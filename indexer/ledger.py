@@ -101,16 +101,13 @@ class RankLedger(SavedRank):
             return
         match event:
             case BlockStored():
-                yield from self._stored(event)
+                yield from self._stored(self._salted(event))
             case BlockRemoved():
                 yield from self._removed(event)
             case AllBlocksCleared():
-                only = None if event.medium is None else self._tiers.of(event.medium)
-                for tier, spec in enumerate(self._tiers.specs):
-                    is_meant = tier == FASTEST or spec.cleared_on_reset or event.everywhere or self._one_tree
-                    if is_meant if only is None else tier == only:
-                        self.n_clears += tier == FASTEST
-                        yield from self._clear(TierId(tier))
+                for tier in self._cleared_tiers(event):
+                    self.n_clears += tier == FASTEST
+                    yield from self._clear(tier)
             case _:
                 assert_never(event)
         yield EVENT_COST
@@ -392,7 +389,7 @@ class RankLedger(SavedRank):
 
     def _clear(self, tier: TierId) -> Steps:
         if self._blocks.holders is not None:
-            self._blocks.holders.clear(tier)
+            self._blocks.holders.clear(tier, everyones=self.is_store)
         self._chunks.clear(tier)
         for n_dropped in self._pending.drop(tier):
             yield BLOCK_COST * n_dropped

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from ..events.lazy_batch import LazyBatch
-from ..events.model import BlockStored, EngineHash, Event
+from ..events.model import STORE_MEDIA_PREFIX, AllBlocksCleared, BlockStored, EngineHash, Event, MediumName
 from .chunks import Chunks
 from .counters import LedgerCounters
 from .foreign import ForeignChunks
@@ -47,6 +47,8 @@ class RankState:
     Attributes:
         lookahead: tokens after a block that belong to its key, from the events.
         tenant: tenant of the publisher; events of other tenants are ignored. None takes all.
+        own_salt: salt of the publisher itself; blocks that an envelope names with it are found without salt.
+        is_store: whether the publisher is a store: what it says of a shared tier holds for the fleet.
         sessions: sessions whose requests stored its blocks.
         n_clears: resets of the fastest tier that events have told.
         may_share: whether its events can make a tier shared; those of other models and tenants cannot.
@@ -66,6 +68,8 @@ class RankState:
     ) -> None:
         self.counters = LedgerCounters()
         self.tenant: str | None = None
+        self.own_salt: str | None = None
+        self.is_store = False
         self.n_clears: int = 0
         self.may_share = True
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
@@ -201,9 +205,24 @@ class RankState:
         """Tokens per block, from events or, before the first, from the endpoint's metrics; None while unknown."""
         return self._blocks.size.in_use
 
+    def _salted(self, event: BlockStored) -> BlockStored:
+        """Return the event with the salt of its envelope as that of the prompt, unless it is the publisher's own."""
+        if event.additional_salt in (None, self.own_salt):
+            return event
+        return replace(event, salt=event.additional_salt)
+
+    def _cleared_tiers(self, event: AllBlocksCleared) -> Iterable[TierId]:
+        """Return the tiers that a reset empties."""
+        if event.medium is not None:
+            names = (event.medium, MediumName(STORE_MEDIA_PREFIX + event.medium))
+            return {self._tiers.of(name) for name in (names if self.is_store else names[:1])}
+        slower = event.everywhere or self._one_tree
+        specs = enumerate(self._tiers.specs)
+        return [TierId(at) for at, spec in specs if at == FASTEST or slower or spec.cleared_on_reset]
+
     @property
     def told_block_size(self) -> int | None:
-        """Tokens per block by the endpoint's metrics, None if they have none."""
+        """Tokens per block by the endpoint's metrics or configuration, None if they have none."""
         return self._blocks.size.expected
 
     def layout(self) -> RankLayout | None:
@@ -229,8 +248,9 @@ class RankState:
     def _blocks_dropped(self) -> int:
         if self.lookahead:  # such hashes are for drafters
             return 0
-        shown = self._drop_is_guess and self._recomputed.shown
-        return max(self._dropped, int(shown))
+        if not self._drop_is_guess:
+            return self._dropped
+        return int(self._recomputed.shown or (self._dropped > 0 and not self._recomputed.denied))
 
     def _look_at(self, event: BlockStored, place: Place) -> None:
         if place.tier == FASTEST and len(self._groups) == 1 and not self.lookahead:
@@ -245,7 +265,7 @@ class RankState:
 
         Args:
             dropped: their number.
-            is_guess: whether it is one too if the rank's events show so.
+            is_guess: whether the rank's events may show otherwise.
             whole_prompts: whether slower tiers may supply a prompt's last block; None: as its events show.
         """
         if (dropped, is_guess, whole_prompts) != (self._dropped, self._drop_is_guess, self._whole_prompts):

@@ -18,7 +18,8 @@ second kind too, when they compute a long prompt in parts or load blocks from a 
 prompts that are computed at the same time."""
 
 SHOWN, LEAST = 2 * GAIN, -4 * GAIN
-"""Bounds of the sum. It starts at zero, shows the rule at the upper one, and until it is below zero again."""
+"""Bounds of the sum, which starts at zero. The upper one shows the rule, until the sum is below zero again; the lower one
+denies what metrics alone have made a guess, until it is back at zero."""
 
 
 class Recomputed:
@@ -28,20 +29,22 @@ class Recomputed:
         shown: what a saved state has shown.
 
     Attributes:
-        shown: whether the last matched block is computed again; stores never show that it is not.
+        shown: whether the last matched block is computed again.
+        denied: whether it is not, if nothing but a guess says so.
     """
 
     def __init__(self, *, shown: bool = False) -> None:
-        self.shown = shown
+        self.shown, self.denied = shown, False
         self._sum = SHOWN if shown else 0
 
     def learn(self, evidence: Iterable[bool | int]) -> bool:
-        """Learn from stores in order, true: one that begins with a held block; return whether `shown` has changed."""
-        before = self.shown
+        """Learn from stores in order, true: one that begins with a held block; return whether it shows something else."""
+        before = self.shown, self.denied
         for is_again in evidence:
             self._sum = min(self._sum + GAIN, SHOWN) if is_again else max(self._sum - LOSS, LEAST)
             self.shown = self._sum == SHOWN or (self.shown and self._sum >= 0)
-        return self.shown is not before
+            self.denied = self._sum == LEAST or (self.denied and self._sum < 0)
+        return (self.shown, self.denied) != before
 
 
 def evidence_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...configs.schema import EventsConfig
-from ...events.envelope import STORE_MEDIA_PREFIX
+from ...events.model import STORE_MEDIA_PREFIX
 from ...events.stream import Trust
 from ...events.subscription import Subscription
 from ...fleet.endpoint import Endpoint

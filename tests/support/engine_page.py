@@ -34,7 +34,7 @@ Without a further word, kvatlas handles:
 | engine | feature | rule, and the key that sets it |
 |---|---|---|
 | vLLM | EAGLE, EAGLE3, MTP with block hashes that cover the next tokens | block keys have the same lookahead; nothing to set |
-| vLLM | the same drafters with older versions, a KV connector, or `disable_lookahead_block_hashes` | the last matched block is computed again. `vllm:spec_decode_*` in the metrics switches the rule on, and so do two requests that store a block again which was held; two answers in a row switch it off again for drafters that drop nothing (n-gram, draft model); label `kvatlas.io/drops-last-block` of the endpoint |
+| vLLM | the same drafters with older versions, a KV connector, or `disable_lookahead_block_hashes` | the last matched block is computed again. `vllm:spec_decode_*` in the metrics switches the rule on, and so do two requests that store a block again which was held; two answers in a row, or sixteen stores that continue held blocks, switch it off again for drafters that drop nothing (n-gram, draft model); label `kvatlas.io/drops-last-block` of the endpoint |
 | vLLM | `kv_cache_report_mode=full` | a store that only repeats what is held adds no copy, once one such store was continued in its batch |
 | vLLM | CPU tier | its size comes from `vllm:kv_offload_config_info`; `tiers[].lruCapacityPerServer` |
 | vLLM | CPU tier of several blocks per chunk | learned from events; `tiers[].offloadChunkBlocks` |

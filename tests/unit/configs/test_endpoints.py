@@ -98,3 +98,9 @@ def test_engine_without_events_has_none_in_bind_mode() -> None:
     endpoint = StaticEndpoint(name="a", address="10.0.0.1:8000", events="")
 
     assert endpoint_addresses(endpoint, EventsConfig(mode="bind")).ranks == (RankAddresses(0, None, None),)
+
+
+def test_block_size_of_the_file_goes_with_the_endpoint() -> None:
+    endpoint = StaticEndpoint(name="a", address="10.0.0.1:8000", block_size=32)
+
+    assert endpoint_addresses(endpoint, DEFAULTS).block_size == 32

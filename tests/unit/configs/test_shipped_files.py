@@ -88,7 +88,7 @@ def test_given_addresses_of_the_example_equal_the_derived_ones(tmp_path: Path) -
     config = load_config(example)
     (written,) = config.endpoints.static
 
-    derived = StaticEndpoint(name=written.name, address=written.address)
+    derived = StaticEndpoint(name=written.name, address=written.address, block_size=written.block_size)
     assert endpoint_addresses(written, config.events) == endpoint_addresses(derived, config.events)
 
 

@@ -140,6 +140,27 @@ def test_object_keys(name: str, wanted: ObjectKey | None) -> None:
     assert parse_object_key(name) == wanted
 
 
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        pytest.param({"additional_salt": "w8a8"}, "w8a8", id="salt"),
+        pytest.param({"additional_salt": ""}, None, id="empty"),
+        pytest.param({"additional_salt": "w8a8", "token_ids": None}, None, id="part_of_standard_hashes"),
+    ],
+)
+def test_salt_of_an_envelope(fields: dict[str, object], wanted: str | None) -> None:
+    event = {
+        "event_type": "stored",
+        "seq_hashes": [1, 2],
+        "token_ids": list(TOKENS),
+        "block_size": 8,
+    } | fields
+    for decode in (decode_batch, index_core().decode_batch):
+        (read,) = decode(msgspec.msgpack.encode([1.5, [event], 0]))
+        assert isinstance(read, BlockStored)
+        assert (read.additional_salt, read.salt) == (wanted, None)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 2**64 - 1) | st.text(max_size=8) | st.binary(max_size=4),
     lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=8), each, max_size=3),
@@ -148,6 +169,7 @@ VALUES = st.recursive(
 FIELDS = [
     "type", "event_type", "seq_hashes", "block_hashes", "parent_hash", "token_ids", "block_size", "medium", "tenant_id",
     "object_key", "connector_block_hash", "group_id", "lora_name", "mm_keys", "tp_rank",
+    "additional_salt",
 ]  # fmt: skip
 
 

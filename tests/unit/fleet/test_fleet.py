@@ -10,6 +10,7 @@ import pytest
 
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
+from kvatlas.events.model import BlockStored, EngineHash, MediumName
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.indexer.sources import PATIENCE_S
@@ -22,6 +23,9 @@ WITHOUT_EVENTS = EndpointAddresses(
     metrics=None,
     ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None)),
 )
+SILENT = replace(WITHOUT_EVENTS, ranks=(RankAddresses(0, NOWHERE, None),))
+"""An endpoint whose publisher never comes."""
+
 FACTS = EngineFacts(n_engines=2, block_size=4, num_gpu_blocks=200, process_start_s=1000.0)
 
 
@@ -44,6 +48,27 @@ async def test_restart_of_an_endpoint_without_events_forgets_what_routing_taught
         assert ledger.sources.of(TierId(0)) is TierSource.ROUTING
     fleet.atlas.routed("a", prompt)
     assert fleet.atlas.match(prompt)["a"].rank_usable_tokens == {0: 4, 1: 4}
+
+
+@pytest.mark.parametrize(("block_size", "usable"), [(None, 0), (4, 2)], ids=["untold", "told"])
+async def test_slow_tiers_first_events_count_at_the_configured_block_size(
+    fleet: Fleet, block_size: int | None, usable: int
+) -> None:
+    fleet.add("a", replace(SILENT, block_size=block_size), {})
+    for block in range(2):
+        tokens, parent = array("I", range(4 * block, 4 * block + 4)), EngineHash(block) if block else None
+        event = BlockStored((EngineHash(block + 1),), parent, tokens, 4, MediumName("CPU"))
+        fleet.atlas.apply("a", 0, [event])
+    found = fleet.atlas.match(fleet.atlas.prefix(array("I", range(12)))).get("a")
+    assert (found.usable_blocks if found is not None else 0) == usable
+
+
+async def test_metrics_outweigh_the_configured_block_size(fleet: Fleet) -> None:
+    fleet.add("a", replace(SILENT, block_size=16), {})
+    (ledger,) = fleet.atlas.ledgers("a")
+    assert ledger.block_size == 16
+    fleet.facts_changed("a", FACTS)
+    assert ledger.block_size == FACTS.block_size
 
 
 async def test_rank_holds_the_ledger_of_the_index_when_it_is_reset_or_added_again(fleet: Fleet) -> None:

@@ -115,6 +115,17 @@ def test_only_the_named_tier_is_cleared(core: IndexCore) -> None:
     assert (held(atlas, "gpu"), held(atlas, "cpu")) == (2, 0)
 
 
+@pytest.mark.parametrize("own", [None, "w8a8"], ids=["no_salt_of_its_own", "own_salt"])
+def test_salt_of_an_envelope_is_part_of_the_key_unless_it_is_the_publishers_own(
+    core: IndexCore, own: str | None
+) -> None:
+    atlas = make_atlas(core)
+    atlas.ledger("e", 0).own_salt = own
+    atlas.apply("e", 0, [replace(on_gpu(2), additional_salt="w8a8")])
+    salted = atlas.match(Prefix(TOKENS, salt="w8a8"))["e"].tier_blocks["gpu"]
+    assert (held(atlas, "gpu"), salted) == ((0, 2) if own is None else (2, 0))
+
+
 # -- stores that engines fill -----------------------------------------------------------------------------------------
 
 
@@ -126,6 +137,25 @@ def test_blocks_of_a_store_are_found_by_the_hashes_of_engines(core: IndexCore) -
     assert held(atlas, "pool", "other") == held(atlas, "pool") == 3
     atlas.apply("pool", 0, [gone(101, space=HashSpace.FLEET)])
     assert held(atlas, "pool", "other") == 1
+
+
+@pytest.mark.parametrize("medium", [None, CPU], ids=["all", "its_memory"])
+def test_a_store_that_is_cleared_empties_the_tier_it_shares(
+    core: IndexCore, medium: MediumName | None
+) -> None:
+    atlas = make_atlas(core, "e", "pool")
+    atlas.apply("e", 0, [on_gpu(2)])
+    blocks = [by_hash(number, space=HashSpace.FLEET) for number in (100, 101)]
+    atlas.apply("pool", 0, blocks)
+    cleared = AllBlocksCleared(medium=medium, everywhere=True, tenant="default")
+    atlas.apply("e", 0, [cleared])
+    assert held(atlas, "pool") == 2  # an engine's word is about its own blocks
+    atlas.apply("e", 0, [on_gpu(2)])
+    atlas.ledger("pool", 0).is_store = True
+    atlas.apply("pool", 0, [cleared])
+    assert (held(atlas, "gpu"), held(atlas, "pool")) == (2, 0)
+    atlas.apply("pool", 0, blocks)
+    assert held(atlas, "pool") == 2
 
 
 def test_blocks_of_a_store_wait_for_an_engine_to_tell_them(core: IndexCore) -> None:

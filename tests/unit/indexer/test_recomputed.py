@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from kvatlas.indexer.recomputed import Recomputed
 from support.cores import CORES
 from support.engine_recordings import VLLM, Replay, atlas_of
 from support.payloads import payload
+from support.recording import read_frames
 
 SIZE = 2
 
@@ -93,6 +95,47 @@ def test_what_is_set_for_good_outweighs_stores(core: IndexCore) -> None:
     assert dropped(atlas) == 0
     ledger.set_reuse(0, is_guess=True)
     assert dropped(atlas) == 1
+
+
+def test_stores_that_only_continue_held_blocks_deny_the_guess_of_metrics(core: IndexCore) -> None:
+    prompts = [store(3, 100 + 10 * n, 101 + 10 * n) for n in range(16)]
+    prompts = [replace(each, parent=EngineHash(1003)) for each in prompts]
+    atlas = told(core, [PROMPT])
+    ledger = atlas.ledger("e", 0)
+    ledger.set_reuse(1, is_guess=True)
+    for each in prompts[:-1]:
+        atlas.apply("e", 0, core.decode_batch(payload([each])))
+    assert dropped(atlas) == 1
+    atlas.apply("e", 0, core.decode_batch(payload([prompts[-1]])))
+    assert dropped(atlas) == 0
+    ledger.set_reuse(1)
+    assert dropped(atlas) == 1  # a label or answers have said so
+
+
+def test_stores_that_begin_with_a_held_block_take_the_denial_back() -> None:
+    seen = Recomputed()
+    assert (seen.learn([False] * 16), seen.denied) == (True, True)
+    assert (seen.learn([True] * 3), seen.denied) == (False, True)
+    assert (seen.learn([True]), seen.denied) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("case", "denied"),
+    [
+        ("g1_gpu_sessions", True),
+        ("o2_cpu_selfdesc", True),
+        ("e2_eagle_drop", False),
+        ("e3_eagle_offload", False),
+    ],
+)
+def test_guess_is_denied_for_recorded_engines_without_a_drafter_alone(
+    case: str, core: IndexCore, *, denied: bool
+) -> None:
+    atlas = atlas_of(core)
+    atlas.ledger("e", 0).set_reuse(1, is_guess=True)
+    for frame in read_frames(VLLM / case / "zmq.jsonl"):
+        atlas.apply("e", 0, core.decode_batch(frame.parts[-1]))
+    assert dropped(atlas) == int(not denied)
 
 
 def test_what_stores_show_survives_a_restart_of_kvatlas_but_not_of_the_engine(core: IndexCore) -> None:
