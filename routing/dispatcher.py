@@ -62,7 +62,7 @@ class Dispatcher:
         return Route(
             self._addresses(decision),
             decision,
-            headers,
+            headers or NO_HEADERS,
             # With a prefill stage the tokens come from there instead of being computed, before the first byte all the same.
             self._fleet.in_flight.book(
                 best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now

@@ -44,12 +44,14 @@ class ExtProcCall:
         responder: the gateway.
     """
 
+    __slots__ = ("_context", "_is_over", "_machine", "_n_waiting_bytes", "_responder", "_task", "_waiting")
+
     def __init__(self, context: StreamContext, responder: Responder) -> None:
         self._context, self._responder = context, responder
         self._machine = ExtProcMachine(context.options, self._revoked)
         self._task: asyncio.Task[None] | None = None
         """Routes the request, or sends a long reply; messages wait for its end."""
-        self._waiting: list[bytes | None] = []
+        self._waiting: list[bytes | None] | None = None
         self._n_waiting_bytes = 0
         self._is_over = False
 
@@ -76,7 +78,7 @@ class ExtProcCall:
         if self._task is None:
             self._end(StatusCode.OK)
         else:
-            self._waiting.append(None)
+            self._keep(None)
 
     def passed(self, report: bytes) -> None:
         """See `Call`."""
@@ -89,11 +91,17 @@ class ExtProcCall:
 
     def _wait_with(self, message: bytes) -> None:
         self._n_waiting_bytes += len(message)
-        if len(self._waiting) < MAX_WAITING and self._n_waiting_bytes <= MAX_WAITING_BYTES:
-            self._waiting.append(message)
+        if len(self._waiting or ()) < MAX_WAITING and self._n_waiting_bytes <= MAX_WAITING_BYTES:
+            self._keep(message)
         else:
             limits = f"{MAX_WAITING} messages or {MAX_WAITING_BYTES} bytes"
             self._end(StatusCode.RESOURCE_EXHAUSTED, f"more than {limits} before an answer")
+
+    def _keep(self, message: bytes | None) -> None:
+        """Have a message, or the end of the client's side, wait for the task."""
+        if self._waiting is None:
+            self._waiting = []
+        self._waiting.append(message)
 
     def _revoked(self, reason: Overload) -> None:
         """Route the request without waiting for more of its body."""
@@ -153,9 +161,9 @@ class ExtProcCall:
         self._task = None
         self._responder.resume_reading()
         self._act(step)
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, None
         self._n_waiting_bytes = 0
-        for message in waiting:
+        for message in waiting or ():
             if message is None:
                 self.ended()
             else:
@@ -187,7 +195,7 @@ class ExtProcCall:
         if self._is_over:
             return
         self._is_over = True
-        self._waiting.clear()
+        self._waiting = None
         self._responder.finish(status, text)
         if self._task is None:
             self._close()

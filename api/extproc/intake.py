@@ -171,7 +171,7 @@ class Share:
 
     Args:
         intake: of all streams.
-        on_revoked: see `OnRevoked`; not called after `close`.
+        on_revoked: see `OnRevoked`; not called after `release`.
 
     Attributes:
         n_bytes: held bytes.
@@ -238,6 +238,7 @@ class Share:
                 self._intake.n_small_bytes -= self.n_bytes
             self.n_bytes = 0
         self._is_large = True
+        self._on_revoked = _ignore
         if self._is_pending:
             self._intake.n_requests -= 1
             self._is_pending = False
@@ -245,7 +246,6 @@ class Share:
     def close(self) -> None:
         """Release everything at the end of the stream. Further calls change nothing."""
         self.release()
-        self._on_revoked = _ignore
         if self._is_open:
             self._intake.n_streams -= 1
             self._is_open = False

@@ -46,6 +46,8 @@ class ExtProcMachine:
     Cost: the request body is held until it is routed; afterwards each message costs its own reply.
     """
 
+    __slots__ = ("_is_complete", "_is_configured", "_request", "_response", "_route", "_routed_at", "_share")
+
     def __init__(self, options: StreamOptions, on_revoked: OnRevoked) -> None:
         self._share = options.intake.share(on_revoked)
         self._request = RequestPhase(options, self._share)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
 from ...routing.router import (
+    NO_HEADERS,
     LocalResponse,
     ModelRewrite,
     Overload,
@@ -82,6 +84,25 @@ class RequestPhase:
         is_bare: whether the request has headers only, as a GET.
     """
 
+    __slots__ = (
+        "_arrived_at",
+        "_body",
+        "_collected",
+        "_edits",
+        "_form",
+        "_headers",
+        "_headers_message",
+        "_is_whole",
+        "_options",
+        "_overload",
+        "_phase",
+        "_share",
+        "_subset",
+        "is_bare",
+        "mode",
+        "request_id",
+    )
+
     def __init__(self, options: StreamOptions, share: Share) -> None:
         self.mode: Mode = _DUPLEX
         self.request_id = ""
@@ -89,7 +110,7 @@ class RequestPhase:
         self._options, self._share = options, share
         self._phase = _AT_HEADERS
         self._headers_message = NO_MESSAGE
-        self._headers: dict[str, str] = {}
+        self._headers: Mapping[str, str] = NO_HEADERS
         self._edits = NO_EDITS
         self._subset: frozenset[str] | None = None
         self._collected: bytes | bytearray = b""
@@ -173,8 +194,10 @@ class RequestPhase:
             step = Step(replies=(replies.local_response(result.body),), end=True)
         else:
             step = Step(replies=self._replies(result))
+        # A stream stays open as long as its response; what the reply was made of does not.
         self._body = b""
-        self._headers_message = NO_MESSAGE
+        self._headers_message, self._edits, self._subset = NO_MESSAGE, NO_EDITS, None
+        self._arrived_at = 0.0
         return step
 
     @property
@@ -262,7 +285,7 @@ class RequestPhase:
         self._share.settle()
         self._form, self._is_whole = form, is_whole
         self._body, self._collected = bytes(self._collected), b""
-        headers, self._headers = self._headers, {}
+        headers, self._headers = self._headers, NO_HEADERS
         return Step(
             route=RoutingRequest(
                 path=headers.get(":path", ""),

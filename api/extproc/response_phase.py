@@ -47,6 +47,24 @@ class ResponsePhase:
         served: address of the endpoint it came from, None if the gateway does not report it.
     """
 
+    __slots__ = (
+        "_collected",
+        "_first_byte_at",
+        "_is_event_stream",
+        "_is_grpc",
+        "_model_name",
+        "_options",
+        "_reader",
+        "_reporters",
+        "_share",
+        "_status",
+        "_usage",
+        "has_begun",
+        "has_ended",
+        "mode",
+        "served",
+    )
+
     def __init__(self, options: StreamOptions, share: Share) -> None:
         self.mode: int = FULL_DUPLEX_STREAMED
         self.has_begun = self.has_ended = False

@@ -107,6 +107,7 @@ def _media_type(content_type: str) -> str:
 class _Unread:
     """A response that is not read."""
 
+    __slots__ = ("_why", "n_events")
     passes = True
 
     def __init__(self, why: UsageGap) -> None:
@@ -129,6 +130,7 @@ class _Unread:
 class _JsonObject:
     """A whole response, held until its end."""
 
+    __slots__ = ("_body", "_budget", "_gap", "n_events")
     passes = True
 
     def __init__(self, budget: Budget) -> None:
@@ -171,6 +173,16 @@ class _JsonObject:
 class _EventStream:
     """Lines of `data:`. Several may carry usage; each later one adds to the counts or replaces them."""
 
+    __slots__ = (
+        "_budget",
+        "_gap",
+        "_is_skipping",
+        "_line",
+        "_n_allowed",
+        "_n_before",
+        "_usage",
+        "n_events",
+    )
     passes = True
 
     def __init__(self, budget: Budget) -> None:

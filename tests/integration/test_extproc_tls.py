@@ -90,8 +90,9 @@ async def test_new_connections_see_a_renewed_certificate_and_old_ones_stay(files
 async def test_client_must_show_a_certificate_that_is_vouched_for(
     files: CertificateFiles, tmp_path: Path
 ) -> None:
-    (tmp_path / "clients").mkdir()
-    client = certificate_files(tmp_path / "clients")
+    for name in ("clients", "others"):
+        (tmp_path / name).mkdir()
+    client, other = certificate_files(tmp_path / "clients"), certificate_files(tmp_path / "others")
     config = msgspec.structs.replace(files.config, client_ca_file=client.config.cert_file)
     async with picker(config) as port:
         async with connected(port, files.certificate, client.key, client.certificate) as known:
@@ -99,6 +100,9 @@ async def test_client_must_show_a_certificate_that_is_vouched_for(
         async with connected(port, files.certificate) as unknown:
             with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
                 await destination(unknown)
+        async with connected(port, files.certificate, other.key, other.certificate) as stranger:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                await destination(stranger)
 
 
 async def test_envoy_talks_to_a_made_certificate() -> None:

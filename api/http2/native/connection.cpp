@@ -209,9 +209,9 @@ bool Connection::flush(double now) {
         watch();
         return true;
     }
-    for (int i = 0; i < MAX_OUTPUTS; ++i) {
+    for (int i = 0;; ++i) {
         if (output_.empty()) output_ = session_.take_output(OUTPUT_BYTES);
-        if (output_.empty()) break;
+        if (output_.empty() || i == MAX_OUTPUTS) break;  // what is left goes out in the next turn, which the socket announces
         if (!write_some()) return false;
         if (!output_.empty()) break;  // the socket is full
     }

@@ -172,7 +172,7 @@ bool Session::take_prefix(int32_t stream_id, Stream& stream, std::string_view& b
     const size_t n_new = std::min(bytes.size(), prefix.size() - stream.n_prefix);
     std::memcpy(prefix.data() + stream.n_prefix, bytes.data(), n_new);
     bytes.remove_prefix(n_new);
-    stream.n_prefix += n_new;
+    stream.n_prefix += static_cast<uint8_t>(n_new);
     if (stream.n_prefix < prefix.size()) return false;
     const size_t n = size_t{prefix[1]} << 24 | size_t{prefix[2]} << 16 | size_t{prefix[3]} << 8 | prefix[4];
     if (prefix[0] != 0) {

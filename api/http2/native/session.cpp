@@ -266,9 +266,10 @@ int Session::header(const Frame& frame, std::string_view name, std::string_view 
     n_work_ += n / 1024;
     stream->n_header_bytes += n;
     if (stream->n_header_bytes > MAX_HEADER_BYTES) return nghttp2::ERR_TEMPORAL_CALLBACK_FAILURE;  // resets the stream
-    if (name == ":path") stream->path = value;
-    if (name == "content-type") stream->content_type = value;
-    if (name == "grpc-timeout") stream->timeout = value;
+    if (!stream->opening) return 0;  // trailers
+    if (name == ":path") stream->opening->path = value;
+    if (name == "content-type") stream->opening->content_type = value;
+    if (name == "grpc-timeout") stream->opening->timeout = value;
     return 0;
 }
 
@@ -279,10 +280,9 @@ void Session::frame_received(const Frame& frame) {
     if (header.type != nghttp2::HEADERS && header.type != nghttp2::DATA) return;
     Stream* const stream = find(header.stream_id);
     if (stream == nullptr) return;
-    if (!stream->is_opened) {
-        stream->is_opened = true;
-        events_.push_back({EventKind::opened, header.stream_id, 0, std::move(stream->path), std::move(stream->content_type),
-                           std::move(stream->timeout)});
+    if (const auto opening = std::exchange(stream->opening, nullptr)) {
+        events_.push_back({EventKind::opened, header.stream_id, 0, std::move(opening->path), std::move(opening->content_type),
+                           std::move(opening->timeout)});
     }
     if ((header.flags & nghttp2::END_STREAM) == 0) return;
     stream->client_ended = true;
@@ -292,7 +292,7 @@ void Session::frame_received(const Frame& frame) {
 void Session::closed(int32_t stream_id) {
     const auto found = streams_.find(stream_id);
     if (found == streams_.end()) return;
-    const bool is_told = found->second.is_opened && !found->second.is_finished;
+    const bool is_told = !found->second.opening && !found->second.is_finished;
     const bool is_early = !found->second.has_answered;
     if (is_told) end_passage(stream_id, found->second);
     held_ -= found->second.n_held();

@@ -121,11 +121,13 @@ public:
     bool is_over() const;
 
 private:
-    struct Stream {
+    struct Opening {
         std::string path, content_type, timeout;
-        size_t n_header_bytes = 0;
-        std::array<uint8_t, PREFIX_BYTES> prefix{};  // of the message that is coming, as far as it came
-        size_t n_prefix = 0, n_message = 0;
+    };
+
+    struct Stream {
+        std::unique_ptr<Opening> opening = std::make_unique<Opening>();  // until the call is told
+        size_t n_header_bytes = 0, n_message = 0;
         std::string message;
         std::string inbound;  // bytes not yet read, from `n_read` on: the call is paused, or the work of one `receive` is done
         size_t n_read = 0;
@@ -134,10 +136,11 @@ private:
         size_t n_ignored = 0;
         size_t unconsumed = 0;  // bytes taken from the client for which it got no new window yet
         std::string status_text;
-        int status = 0;
-        bool is_opened = false, is_broken = false, client_ended = false, has_answered = false, is_finished = false;
-        bool is_paused = false;
         std::unique_ptr<Passage> passage;
+        int status = 0;
+        std::array<uint8_t, PREFIX_BYTES> prefix{};  // of the message that is coming, as far as it came
+        uint8_t n_prefix = 0;
+        bool is_broken = false, client_ended = false, has_answered = false, is_finished = false, is_paused = false;
 
         size_t n_unsent() const { return outbound.size() - sent; }
         size_t n_passage() const { return passage ? passage->n_held() : 0; }

@@ -121,10 +121,11 @@ void Worker::take_turn(Connection& connection, bool is_readable) {
     if (connection.has_work()) working_.insert(connection.number());
 }
 
-// Leaves the sockets for a moment after a turn that brought chunks alone.
+// Leaves the sockets for a moment after a turn that brought chunks alone. Input that waits is turns enough: a connection that
+// always has some must not keep the others from being read.
 void Worker::rest() {
     const double since_s = now_ - std::exchange(passed_at_, now_);
-    if (!came_.other) rests_until_ = now_ + rest_s(since_s, came_.n_passed, shared_.limits.gather_s);
+    if (!came_.other && working_.empty()) rests_until_ = now_ + rest_s(since_s, came_.n_passed, shared_.limits.gather_s);
 }
 
 // Waits for something to do, and sets `now_`. Orders do not wait for the end of a rest.
