@@ -62,7 +62,12 @@ async def test_recorded_body_is_delivered(server: MetricsServer, fleet: Fleet, g
     await until(lambda: fleet.load("a"))
 
     facts = EngineFacts(
-        n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93, offloads=True
+        n_engines=1,
+        block_size=32,
+        num_gpu_blocks=64,
+        process_start_s=1795168561.93,
+        offloads=True,
+        finds_outside=True,
     )
     assert fleet.facts == [("a", facts)]
 
