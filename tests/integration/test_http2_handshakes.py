@@ -26,7 +26,7 @@ from kvatlas.api.tls.certificates import Certificates
 from support.certificates import certificate_files
 from support.ext_proc_client import Frame
 from support.http2 import PREFACE, frame
-from support.openssl_peer import OpensslPeer, openssl_peer
+from support.openssl_peer import openssl_peer
 from support.waiting import until
 
 PART_OF_A_HELLO = b"\x16\x03\x01\x02\x00"
@@ -217,16 +217,16 @@ async def test_client_updates_its_keys(tmp_path: Path) -> None:
         assert found.closed("tls_messages") == 0
 
 
-def flood(peer: OpensslPeer) -> None:
+def flood(found: Running) -> None:
     """Update the keys of a connection until its end, without reading."""
-    while peer.update_keys():
-        pass
+    with openssl_peer(found.port) as peer:
+        while peer.update_keys():
+            pass
 
 
 async def test_client_that_updates_its_keys_without_end_is_closed_and_counted(tmp_path: Path) -> None:
     async with running(tmp_path) as found:
-        with openssl_peer(found.port) as peer:
-            await asyncio.to_thread(flood, peer)
+        await asyncio.to_thread(flood, found)
         await until(lambda: found.closed("tls_messages") == 1, what="a connection closed")
 
 
