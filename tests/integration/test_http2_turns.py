@@ -56,9 +56,11 @@ async def test_rest_of_a_turn_is_sent_in_the_next_one() -> None:
     windows = frame(Frame.SETTINGS, struct.pack(">HI", 4, MAX_WINDOW), 0, 0)
     windows += frame(Frame.WINDOW_UPDATE, struct.pack(">I", MAX_WINDOW - 65_535), 0, 0)
     async with peer_of(port) as other:
-        for _ in range(8):  # now and then a socket is full within the first turn, which announces the next one anyway
+        # Now and then a socket is full within the first turn, which announces the next one anyway.
+        for _ in range(8):
             with socket.create_connection(("127.0.0.1", port)) as unread:
-                unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, ROOM)  # has the kernel make that room
+                # has the kernel make that room
+                unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, ROOM)
                 unread.sendall(PREFACE + windows + opening(1, "/test/Long") + data(1, framed(b".")))
                 assert (await asyncio.to_thread(select.select, [unread], [], [], 30))[0], "nothing was sent"
                 for _ in range(3):  # the thread serves both connections before it waits
