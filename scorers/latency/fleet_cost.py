@@ -174,11 +174,12 @@ class FleetCostScorer(LatencyCostScorer):
 def _placed(expected: Expected) -> FloatArray:
     """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, from -1 to 1."""
     accounts = expected.accounts
-    placed = accounts[PLACED] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
+    placed: FloatArray = accounts[PLACED] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
     mean = _mean(placed)
     if mean <= 0.0:
         return np.zeros_like(placed)
-    return np.minimum(placed / mean - 1.0, 1.0)
+    more: FloatArray = np.minimum(placed / mean - 1.0, 1.0)
+    return more
 
 
 def _mean(row: FloatArray) -> float:
