@@ -47,6 +47,7 @@ def fleet_costs(
     costs: FloatArray,
     accounts: FloatArray,
     state: FloatArray,
+    placed: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray: ...
 def add_observation(

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from kvatlas.configs.listeners import ExtProcConfig
+
 from ..common.benchmark import Benchmark
 from ..common.processes import cpu_s, rss_bytes
 from ..common.server import Server
@@ -213,6 +215,12 @@ async def _measure(options: argparse.Namespace, where: Path) -> list[Table]:
                 sent = shape(options.streams, options.streams, options.seconds, tls=tls)
                 memory.append((name, *await remembered(fresh, binary, sent)))
     return [
+        Table(
+            name="settings",
+            title="setting of kvatlas in all runs",
+            headings=("setting", "value"),
+            rows=(("`extProc.gather`, ms", ExtProcConfig().gather * 1000),),
+        ),
         Table(
             name="passing",
             title="chunks due a second, of chunkload",

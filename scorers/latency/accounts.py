@@ -22,6 +22,9 @@ from .lines import (
     N_LINES,
     N_TARGETS,
     PACE_TARGETS,
+    PLACED,
+    PLACED_AT,
+    PLACED_S,
     READY_AT,
     RECEIVED_AT,
     RECEIVING_AT,
@@ -99,7 +102,8 @@ class Accounts:
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
-    when; and of the tokens of prompts whose response has not begun those of requests that were expected to wait for blocks. Requests whose prompt another endpoint
+    when; and of the tokens of prompts whose response has not begun those of requests that were expected to wait for blocks; and the decayed
+    tokens that were to be computed there, with the time of their last change. Requests whose prompt another endpoint
     computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
@@ -123,7 +127,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (17, n). Cost: O(n); after a change of the fleet in Python."""
+        """Return the lines of these endpoints, shape (19, n). Cost: O(n); after a change of the fleet in Python."""
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
@@ -150,6 +154,9 @@ class Accounts:
             faded = math.exp((cells[BUSY_AT, row] - now) / BUSY_S)
             cells[BUSY_MS, row] = cells[BUSY_MS, row] * faded + busy_ms
             cells[BUSY_AT, row] = now
+            faded = math.exp((cells[PLACED_AT, row] - now) / PLACED_S)
+            cells[PLACED, row] = cells[PLACED, row] * faded + request.tokens
+            cells[PLACED_AT, row] = now
             cells[READY_AT, row] = request.ready_at = max(now, cells[READY_AT, row]) + busy_ms / 1000.0
             if cells[N_AHEAD, row] == 0 and not self._siblings.n_ahead(row):
                 cells[SINCE, row] = now

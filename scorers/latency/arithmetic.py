@@ -64,7 +64,7 @@ def cost_quantities(
 
     Args:
         state: see `Candidates`, shape (7, n).
-        accounts: see `Accounts.columns`, shape (17, n) or (17, 1).
+        accounts: see `Accounts.columns`, shape (19, n) or (19, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
         held: what the endpoints hold of the prompt, None if nothing is known of it.
@@ -116,6 +116,7 @@ def fleet_costs(
     costs: FloatArray,
     accounts: FloatArray,
     state: FloatArray,
+    placed: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray:
     """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (8, n).
@@ -126,6 +127,7 @@ def fleet_costs(
         costs: milliseconds per unit of each.
         accounts: see `cost_quantities`.
         state: see `Candidates`.
+        placed: how much more than the mean was placed there lately, as a part of it, from -1 to 1.
         numbers: of the price, see `FleetCostScorer`.
     """
     typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
@@ -133,7 +135,8 @@ def fleet_costs(
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
-    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) + token_ms * features[PREFILL]
+    displaced = features[PREFILL] + np.fmin.reduce(features[PREFILL], initial=np.inf) * placed
+    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) + token_ms * displaced
     cost_ms = ttft_ms + others_ms + memory_ms
     terms = costs * features
     return np.stack(

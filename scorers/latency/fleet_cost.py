@@ -19,7 +19,7 @@ from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
-from .lines import N_FEATURES, PREFILL
+from .lines import N_FEATURES, PLACED, PLACED_AT, PLACED_S, PREFILL
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
 from .operations import fleet_costs
@@ -50,7 +50,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     """Highest price of a millisecond of work, in milliseconds of waiting."""
     residency_factor: Annotated[float, Meta(ge=0)] = 0.6
     """Part of the time to compute its prompt that the blocks of a request on a full endpoint cost others by waits for blocks."""
-    displacement_factor: Annotated[float, Meta(ge=0)] = 1.2
+    displacement_factor: Annotated[float, Meta(ge=0)] = 2.4
     """Part of the time to compute displaced tokens again that displacing them costs, if no slower tier has them."""
     miss_ms: Annotated[float, Meta(ge=0)] = 30_000.0
     """Milliseconds that a missed objective costs, of the request or of one beside it; 0: objectives are not read."""
@@ -67,8 +67,9 @@ class FleetCostScorer(LatencyCostScorer):
     The blocks that a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller
     the endpoint is; the uncached tokens stay, and displace as many. What is displaced costs the time to compute it again, less
     the part that slower tiers give back. So `memory = (residency_factor + lost) * utilization * time(prompt) + lost *
-    time(uncached)`, with the mean time per token of all endpoints. `lost` is `displacement_factor` times the part of the tokens
-    missing on the GPU that recent requests had to compute, and not to load.
+    time(displaced)`, with the mean time per token of all endpoints. `lost` is `displacement_factor` times the part of the tokens
+    missing on the GPU that recent requests had to compute, and not to load. Displaced are the uncached tokens, and of those that no
+    endpoint has as many more, or fewer, as more or less than in the mean was placed there lately: blocks live shorter there.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
@@ -125,6 +126,7 @@ class FleetCostScorer(LatencyCostScorer):
             expected.costs,
             expected.accounts,
             expected.candidates.state,
+            _placed(expected),
             numbers,
         )
 
@@ -167,6 +169,17 @@ class FleetCostScorer(LatencyCostScorer):
         if limit is not None and self.model.accounts.find(decision) is not None:
             self._running.ended(decision.picked[0], limit)
         super().ended(decision, tpot_s=tpot_s)
+
+
+def _placed(expected: Expected) -> FloatArray:
+    """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, from -1 to 1."""
+    accounts = expected.accounts
+    placed: FloatArray = accounts[PLACED] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
+    mean = _mean(placed)
+    if mean <= 0.0:
+        return np.zeros_like(placed)
+    more: FloatArray = np.minimum(placed / mean - 1.0, 1.0)
+    return more
 
 
 def _mean(row: FloatArray) -> float:

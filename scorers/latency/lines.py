@@ -18,12 +18,14 @@
     RECEIVING_AT,
     RECEIVED_AT,
     TOKENS_LACKING,
-) = range(17)
+    PLACED,
+    PLACED_AT,
+) = range(19)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 17
+N_LINES = 19
 
-TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT)
+TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT, PLACED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""
 
 OVERHEAD, QUEUE, PREFILL, ATTENTION, BATCH, MEMORY, ADAPTER = range(7)
@@ -36,6 +38,9 @@ MILLION = 1e6
 
 BUSY_S = 10.0
 """Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
+
+PLACED_S = 300.0
+"""Time constant of the tokens placed on an endpoint: some times as long as blocks live in a busy cache."""
 
 PACE_STEP = 0.05
 """Least step of a pace per observation: it follows about twenty."""

@@ -21,6 +21,9 @@ from .lines import (
     PACE_PRIOR,
     PACE_STEP,
     PACE_TARGETS,
+    PLACED,
+    PLACED_AT,
+    PLACED_S,
     READY_AT,
     RECEIVED_AT,
     RECEIVING_AT,
@@ -147,7 +150,8 @@ def _add(table: FloatArray, other: FloatArray) -> None:
         table[line] += other[line]
     for line in (SINCE, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT):
         np.maximum(table[line], other[line], out=table[line])
-    at = np.maximum(table[BUSY_AT], other[BUSY_AT])
-    table[BUSY_MS] *= np.exp((table[BUSY_AT] - at) / BUSY_S)
-    table[BUSY_MS] += other[BUSY_MS] * np.exp((other[BUSY_AT] - at) / BUSY_S)
-    table[BUSY_AT] = at
+    for total, changed_at, seconds in ((BUSY_MS, BUSY_AT, BUSY_S), (PLACED, PLACED_AT, PLACED_S)):
+        at = np.maximum(table[changed_at], other[changed_at])
+        table[total] *= np.exp((table[changed_at] - at) / seconds)
+        table[total] += other[total] * np.exp((other[changed_at] - at) / seconds)
+        table[changed_at] = at

@@ -2,6 +2,7 @@
 
 #include "cost_functions.h"
 
+#include <limits>
 #include <vector>
 
 #include "arrays.h"
@@ -147,12 +148,13 @@ PyObject* cost_totals(PyObject*, Call call) {
 
 PyObject* fleet_costs(PyObject*, Call call) {
     return guarded([&] {
-        const auto [ttft, features, cost, account, states, numbers] =
-            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "numbers"});
+        const auto [ttft, features, cost, account, states, placements, numbers] =
+            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "placed", "numbers"});
         const npy_intp n = length_of(ttft, "ttft_ms");
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
         const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
+        const auto placed = line_of<double>(placements, n, "placed");
         std::array<double, 7> given{};
         read_numbers(numbers, given);
         const auto [typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms] = given;
@@ -160,6 +162,8 @@ PyObject* fleet_costs(PyObject*, Call call) {
         double n_tokens = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_tokens += state(kStateTokens, row);
         const double n_anywhere = n_tokens / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
+        double least_tokens = std::numeric_limits<double>::infinity();
+        for (size_t row = 0; row < n_rows; ++row) least_tokens = std::min(least_tokens, quantities(kPrefill, row));
         NewArray parts(npy_intp{8}, n);
         const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
         for (size_t row = 0; row < n_rows; ++row) {
@@ -167,7 +171,8 @@ PyObject* fleet_costs(PyObject*, Call call) {
             const double price = factor * n_waiting > most ? most : factor * n_waiting;
             const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);
             const double others_ms = price * work_ms;
-            const double memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0) + token_ms * quantities(kPrefill, row);
+            const double displaced = quantities(kPrefill, row) + least_tokens * placed(0, row);
+            const double memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0) + token_ms * displaced;
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);

@@ -72,7 +72,9 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     )
 
     both("cost_totals", features, costs)
-    both("fleet_costs", totals, features, costs, accounts, state, (3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0))
+    placed = drawn(data, (n,), st.sampled_from((-1.0, -0.3, 0.0, 1 / 3, 1.0)))
+    prices = (3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
+    both("fleet_costs", totals, features, costs, accounts, state, placed, prices)
 
 
 @given(
@@ -118,7 +120,9 @@ def quantities(**given: Any) -> object:
         pytest.param(lambda: quantities(held=(FIGURES, None, 16), n_loads=1), id="tiers"),
         pytest.param(lambda: native.cost_totals(STATE, STATE[:3]), id="lines"),
         pytest.param(
-            lambda: native.fleet_costs(np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, (0.0,) * 7),
+            lambda: native.fleet_costs(
+                np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), (0.0,) * 7
+            ),
             id="prices",
         ),
         pytest.param(

@@ -24,7 +24,9 @@ from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.http2.metrics import TransportMetrics
 from kvatlas.api.tls.certificates import Certificates
 from support.certificates import certificate_files
-from support.http2 import PREFACE
+from support.ext_proc_client import Frame
+from support.http2 import PREFACE, frame
+from support.openssl_peer import openssl_peer
 from support.waiting import until
 
 PART_OF_A_HELLO = b"\x16\x03\x01\x02\x00"
@@ -43,11 +45,12 @@ class Running:
     ) -> None:
         files = certificate_files(folder)
         self.registry, self.ca, self.port = CollectorRegistry(), files.certificate, 0
+        self.account = Intake()
         self.listener = Http2Listener(
             "server.extProc",
             methods={},
             limits=Limits(1024, **limits),
-            account=Intake(),
+            account=self.account,
             metrics=TransportMetrics(self.registry),
             certificates=Certificates(msgspec.structs.replace(files.config, **terms)) if with_tls else None,
         )
@@ -58,6 +61,7 @@ class Running:
 
     def value(self, name: str, **labels: str) -> float:
         """Return the value of a metric, 0 if it is absent."""
+        self.account.refresh_all()
         return self.registry.get_sample_value(name, labels) or 0.0
 
     @contextmanager
@@ -178,6 +182,52 @@ async def test_part_of_a_record_is_waited_for_without_work(tmp_path: Path) -> No
                 assert await asyncio.to_thread(greeted, found)
 
         assert found.value("kvatlas_extproc_turns_deferred_total") == 0
+
+
+async def test_tiny_records_are_read_in_several_turns(tmp_path: Path) -> None:
+    pings = frame(Frame.SETTINGS, b"", 0, 0) + frame(Frame.PING, bytes(8), 0, 0) * 50
+    async with running(tmp_path) as found:
+        with socket.create_connection(("127.0.0.1", found.port), timeout=30) as peer:
+            inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = ssl.create_default_context(cadata=found.ca.decode()).wrap_bio(
+                inward, outward, server_hostname="localhost"
+            )
+            await asyncio.to_thread(shake_hands, peer, client, inward, outward)
+            for byte in PREFACE + pings:
+                client.write(bytes([byte]))
+            peer.sendall(outward.read())
+            await until(
+                lambda: found.value("kvatlas_extproc_turns_deferred_total"), what="a turn that was put off"
+            )
+
+
+def updated(found: Running, n: int) -> bytes:
+    """Update the keys of a connection so many times; returns the beginning of what the server says."""
+    with openssl_peer(found.port) as peer:
+        for _ in range(n):
+            if not peer.update_keys():
+                return b""
+        peer.write(PREFACE)
+        return peer.read(9)
+
+
+async def test_client_updates_its_keys(tmp_path: Path) -> None:
+    async with running(tmp_path) as found:
+        assert (await asyncio.to_thread(updated, found, 20))[3] == Frame.SETTINGS
+        assert found.closed("tls_messages") == 0
+
+
+def flood(found: Running) -> None:
+    """Update the keys of a connection until its end, without reading."""
+    with openssl_peer(found.port) as peer:
+        while peer.update_keys():
+            pass
+
+
+async def test_client_that_updates_its_keys_without_end_is_closed_and_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as found:
+        await asyncio.to_thread(flood, found)
+        await until(lambda: found.closed("tls_messages") == 1, what="a connection closed")
 
 
 ECDSA_128, ECDSA_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"

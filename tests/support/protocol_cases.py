@@ -40,9 +40,9 @@ WAITING = {A: 3, B: 2, C: 0, D: 1}
 SERVERS: Mapping[str, Mapping[str, Any]] = {
     "plain": {"admission": {"objectives": {"batch": -1}}},
     "grpc": {"admission": {"objectives": {"batch": -1}}, "extProc": {"transport": "grpc"}},
-    "threads": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 2}},
+    "threads": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 4}},
     "tls": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 1}, "tls": True},
-    "tls_threads": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 2}, "tls": True},
+    "tls_threads": {"admission": {"objectives": {"batch": -1}}, "extProc": {"threads": 4}, "tls": True},
     "tls_grpc": {"admission": {"objectives": {"batch": -1}}, "extProc": {"transport": "grpc"}, "tls": True},
     "llm_d": {"extProc": {"compat": "llm-d"}},
     "fallbacks": {"extProc": {"fallbackEndpoints": 2}},

@@ -21,6 +21,7 @@ constexpr int UNIMPLEMENTED = 12, DEADLINE_EXCEEDED = 4, RESOURCE_EXHAUSTED = 8;
 constexpr size_t OUTPUT_BYTES = 1 << 18;  // handed to the socket at once
 constexpr int MAX_OUTPUTS = 16;           // in one turn; a client that takes more waits for the next
 constexpr size_t DROPPED_AT_ONCE = 100;   // calls that pass a time limit and end at once; others wait for the next look
+constexpr int MAX_RECORDS = 256;          // of TLS, read in one turn: tiny ones cost as much as others
 constexpr double LOOK_S = 0.25;           // between two looks at the time limits
 
 constexpr std::string_view CLIENT_HELLO = "\x16\x03";  // start of every TLS connection
@@ -57,19 +58,22 @@ bool Connection::take_turn(double now, bool is_readable) {
 }
 
 // Returns what the socket has, as much as fits into the thread's buffer; without data at the end of the connection.
-std::string_view Connection::read_socket() {
+std::string_view Connection::read_socket(double now) {
     const std::span<char> buffer = worker_.buffer();
     size_t n_read = 0;
     has_more_ = false;
-    while (n_read < buffer.size()) {
+    for (int n_records = 0; n_read < buffer.size(); ++n_records) {
+        has_more_ = n_records == MAX_RECORDS;
+        if (has_more_) break;
         const std::span<char> rest = buffer.subspan(n_read);
-        const ssize_t n = tls_ ? tls_->read(rest) : ::recv(fd_, rest.data(), rest.size(), 0);
+        const ssize_t n = tls_ ? tls_->read(rest, now) : ::recv(fd_, rest.data(), rest.size(), 0);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
         if (n <= 0) {
             if (tls_ && tls_->is_plain()) worker_.tell({ToldKind::mismatch, 0, "plaintext"});
-            if (n_read == 0) return {};
-            break;  // what came before the end counts
+            if (n_read != 0) break;  // what came before the end counts
+            if (tls_ && tls_->is_flooded()) worker_.tell({ToldKind::closed, 0, "tls_messages"});
+            return {};
         }
         n_read += static_cast<size_t>(n);
         if (!tls_) break;  // a record of TLS is a piece; a socket gives all that it has
@@ -80,7 +84,7 @@ std::string_view Connection::read_socket() {
 
 // Returns false at the end of the stream.
 bool Connection::read_some(double now) {
-    const std::string_view bytes = read_socket();
+    const std::string_view bytes = read_socket(now);
     if (bytes.data() == nullptr) return false;
     if (bytes.empty()) return true;
     active_at_ = heard_at_ = now;
@@ -250,8 +254,9 @@ bool Connection::write_some() {
 
 // A client that does not read its answers is not read either, nor one whose input waits.
 void Connection::watch() {
-    const bool is_read = has_ended_ || must_read_ || (output_.empty() && !session_.has_input() && !is_full());
-    const bool is_written = (!output_.empty() && !must_read_) || (tls_ && tls_->is_blocked());
+    const bool is_blocked = tls_ && tls_->is_blocked();
+    const bool is_read = !is_blocked && (has_ended_ || must_read_ || (output_.empty() && !session_.has_input() && !is_full()));
+    const bool is_written = is_blocked || (!output_.empty() && !must_read_);
     const uint32_t wanted = (is_read ? static_cast<uint32_t>(EPOLLIN) : 0) | (is_written ? static_cast<uint32_t>(EPOLLOUT) : 0);
     if (wanted == watched_) return;
     worker_.watch(*this, wanted, !std::exchange(is_watched_, true));

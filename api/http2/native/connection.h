@@ -62,7 +62,7 @@ private:
     };
 
     bool read_some(double now);
-    std::string_view read_socket();
+    std::string_view read_socket(double now);
     void receive(std::string_view bytes, double now);
     void tell(Event& event, double now);
     void open(Event& event, double now);

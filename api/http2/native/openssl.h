@@ -17,15 +17,18 @@ struct Store;
 
 using SelectProtocol = int (*)(Ssl*, const unsigned char** out, unsigned char* n_out, const unsigned char* in, unsigned int n_in,
                                void* user);
+using SeeMessage = void (*)(int is_written, int version, int content_type, const void* bytes, size_t n, Ssl*, void* user);
 
 // Commands of SSL_CTX_ctrl and SSL_ctrl.
-constexpr int SET_MODE = 33, SET_READ_AHEAD = 41, SET_SESSION_CACHE = 44, CHAIN_CERTIFICATE = 89, SET_MIN_PROTO_VERSION = 123;
+constexpr int SET_MESSAGE_USER = 16, SET_MODE = 33, SET_READ_AHEAD = 41, SET_SESSION_CACHE = 44, CHAIN_CERTIFICATE = 89, SET_MIN_PROTO_VERSION = 123;
 constexpr long PARTIAL_WRITE = 1, MOVING_WRITE_BUFFER = 2, RELEASE_BUFFERS = 16;
 constexpr long NO_SESSIONS = 0;
 constexpr uint64_t NO_TICKET = uint64_t{1} << 14, NO_COMPRESSION = uint64_t{1} << 17, SERVER_PREFERENCE = uint64_t{1} << 22,
                    NO_RENEGOTIATION = uint64_t{1} << 30;
 constexpr int VERIFY_PEER = 1, FAIL_IF_NO_PEER_CERTIFICATE = 2;
 constexpr int WANT_READ = 2, WANT_WRITE = 3, ZERO_RETURN = 6;  // of SSL_get_error
+constexpr int ALERT = 21, HANDSHAKE = 22;                      // content types of SeeMessage
+constexpr int RECEIVED_SHUTDOWN = 2;                           // of SSL_set_shutdown
 constexpr int SELECTED = 0, NOT_SELECTED = 3;                  // of SelectProtocol
 
 // Every function used: its name in the library, result and arguments.
@@ -46,6 +49,9 @@ constexpr int SELECTED = 0, NOT_SELECTED = 3;                  // of SelectProto
     F(SSL_new, Ssl*, (Context*))                                                                                             \
     F(SSL_free, void, (Ssl*))                                                                                                \
     F(SSL_set_fd, int, (Ssl*, int))                                                                                          \
+    F(SSL_ctrl, long, (Ssl*, int, long, void*))                                                                              \
+    F(SSL_set_msg_callback, void, (Ssl*, SeeMessage))                                                                        \
+    F(SSL_set_shutdown, void, (Ssl*, int))                                                                                   \
     F(SSL_set_accept_state, void, (Ssl*))                                                                                    \
     F(SSL_is_init_finished, int, (const Ssl*))                                                                               \
     F(SSL_read, int, (Ssl*, void*, int))                                                                                     \

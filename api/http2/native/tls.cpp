@@ -9,6 +9,10 @@ namespace {
 
 using openssl::Library;
 
+// Messages of TLS itself, both ways: a handshake has at most some twenty, an update of keys and its answer two. OpenSSL goes
+// on within one call as long as the client sends them.
+constexpr double MESSAGES_AT_ONCE = 100, MESSAGES_PER_SECOND = 2;
+
 // Frees what OpenSSL allocated.
 template <class T>
 using Owned = std::unique_ptr<T, void (*)(T*)>;
@@ -107,8 +111,11 @@ void TlsIdentity::ask_clients(std::string_view client_ca) {
     library_.SSL_CTX_set_verify(context_, openssl::VERIFY_PEER | openssl::FAIL_IF_NO_PEER_CERTIFICATE, nullptr);
 }
 
-Tls::Tls(const TlsIdentity& identity, int fd) : library_(openssl::library()), ssl_(library_.SSL_new(identity.context())) {
+Tls::Tls(const TlsIdentity& identity, int fd)
+    : library_(openssl::library()), ssl_(library_.SSL_new(identity.context())), messages_(MESSAGES_AT_ONCE, MESSAGES_PER_SECOND) {
     if (ssl_ == nullptr) throw std::bad_alloc();
+    library_.SSL_set_msg_callback(ssl_, see);
+    library_.SSL_ctrl(ssl_, openssl::SET_MESSAGE_USER, 0, this);
     library_.SSL_set_fd(ssl_, fd);
     library_.SSL_set_accept_state(ssl_);
 }
@@ -119,11 +126,22 @@ Tls::~Tls() {
     library_.SSL_free(ssl_);
 }
 
-ssize_t Tls::read(std::span<char> bytes) {
+ssize_t Tls::read(std::span<char> bytes, double now) {
+    now_ = now;
     library_.ERR_clear_error();
     const ssize_t n = outcome(library_.SSL_read(ssl_, bytes.data(), static_cast<int>(bytes.size())));
     if (!is_open_) is_open_ = library_.SSL_is_init_finished(ssl_) != 0;
+    is_blocked_ = n < 0 && wants_write_;
     return n;
+}
+
+// Counts the messages of TLS itself.
+void Tls::see(int, int, int content_type, const void*, size_t, openssl::Ssl* ssl, void* self) {
+    if (content_type != openssl::HANDSHAKE && content_type != openssl::ALERT) return;
+    Tls& tls = *static_cast<Tls*>(self);
+    if (tls.messages_.take(tls.now_)) return;
+    tls.is_flooded_ = true;
+    tls.library_.SSL_set_shutdown(ssl, openssl::RECEIVED_SHUTDOWN);  // OpenSSL drops what follows
 }
 
 ssize_t Tls::write(std::string_view bytes) {
@@ -134,6 +152,11 @@ ssize_t Tls::write(std::string_view bytes) {
 ssize_t Tls::outcome(int result) {
     wants_write_ = false;
     if (result > 0) return result;
+    if (is_flooded_) {
+        is_broken_ = true;
+        errno = ECONNRESET;
+        return -1;
+    }
     switch (library_.SSL_get_error(ssl_, result)) {
         case openssl::WANT_WRITE:
             wants_write_ = true;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "budget.h"
 #include "openssl.h"
 
 namespace kvatlas::http2 {
@@ -47,28 +48,34 @@ public:
     ~Tls();
 
     // As `recv` and `send`: bytes, 0 at the end of the connection, or -1 with `errno`, EAGAIN if the socket is not ready.
-    // The handshake happens in between.
-    ssize_t read(std::span<char> bytes);
+    // The handshake happens in between. `now` is in seconds.
+    ssize_t read(std::span<char> bytes, double now);
     ssize_t write(std::string_view bytes);
 
     // Returns whether the handshake is complete.
     bool is_open() const { return is_open_; }
 
-    // Returns whether the handshake waits until the socket is writable.
-    bool is_blocked() const { return !is_open_ && wants_write_; }
+    // Returns whether nothing can be read until the socket is writable: an answer of TLS itself waits.
+    bool is_blocked() const { return is_blocked_; }
 
     // Returns whether the socket must be writable before it goes on.
     bool wants_write() const { return wants_write_; }
+
+    // Returns whether the client has had TLS itself do more than it may. Nothing more can be read then.
+    bool is_flooded() const { return is_flooded_; }
 
     // Returns whether the client does not speak TLS.
     bool is_plain() const { return is_plain_; }
 
 private:
+    static void see(int, int, int content_type, const void*, size_t, openssl::Ssl* ssl, void* self);
     ssize_t outcome(int result);
 
     const openssl::Library& library_;
     openssl::Ssl* const ssl_;
-    bool is_open_ = false, wants_write_ = false, is_plain_ = false, is_broken_ = false;
+    Rate messages_;
+    double now_ = 0;
+    bool is_open_ = false, wants_write_ = false, is_blocked_ = false, is_flooded_ = false, is_plain_ = false, is_broken_ = false;
 };
 
 }  // namespace kvatlas::http2

@@ -149,6 +149,22 @@ def test_displacing_costs_nothing_before_the_first_request() -> None:
     assert beyond_own(make(params=DISPLACING), endpoint()) == [0.0]
 
 
+def test_what_no_endpoint_has_costs_less_where_less_was_placed_lately() -> None:
+    scorer = make(params=msgspec.structs.replace(DISPLACING, price_factor=0.0))
+    more, less = endpoint("more"), endpoint("less")
+    pick(scorer, more)
+
+    assert beyond_own(scorer, more, less) == pytest.approx([2 * PROMPT_MS, 0.0])
+
+
+def test_where_more_was_placed_lately_says_nothing_of_what_an_endpoint_has() -> None:
+    scorer = make(params=msgspec.structs.replace(DISPLACING, price_factor=0.0))
+    more, less, holder = endpoint("more"), endpoint("less"), endpoint("holder", prefix=held(gpu=10))
+    pick(scorer, more)
+
+    assert beyond_own(scorer, more, less, holder) == pytest.approx([PROMPT_MS, PROMPT_MS, 0.0])
+
+
 def test_price_follows_the_work_of_requests() -> None:
     scorer, busy = make(picks=1), endpoint(in_flight=(2, 640))
     (before,) = beyond_own(scorer, busy)
@@ -218,4 +234,4 @@ def test_example_of_the_page_is_what_it_costs() -> None:
     request = RequestView(model="m", now=100.0, n_tokens=8_000)
 
     assert scorer.expected_ms(request, Candidates.of(table)).round().tolist() == [719, 678]
-    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [2_441, 678]
+    assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [3_044, 678]
