@@ -127,7 +127,7 @@ def fleet_costs(
         costs: milliseconds per unit of each.
         accounts: see `cost_quantities`.
         state: see `Candidates`.
-        placed: how much more than the mean was placed there lately, as a part of it, from -1 to 1.
+        placed: how much more than the mean was placed there lately, as a weighted part of it.
         numbers: of the price, see `FleetCostScorer`.
     """
     typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers

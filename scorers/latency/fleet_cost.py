@@ -37,6 +37,9 @@ N_OWN = 4
 OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 """Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
 
+SPREAD = 1.5
+"""Weight of how unevenly new prefixes were placed. With 1, endpoints that fill unevenly still are full at different times."""
+
 STEP = 0.02
 """Step of the running mean of the work of a request per pick: it follows about fifty requests."""
 
@@ -48,7 +51,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     """Factor of the price of work; 0 makes each request look after itself alone."""
     max_price: Annotated[float, Meta(ge=0)] = 30.0
     """Highest price of a millisecond of work, in milliseconds of waiting."""
-    residency_factor: Annotated[float, Meta(ge=0)] = 0.6
+    residency_factor: Annotated[float, Meta(ge=0)] = 0.3
     """Part of the time to compute its prompt that the blocks of a request on a full endpoint cost others by waits for blocks."""
     displacement_factor: Annotated[float, Meta(ge=0)] = 2.4
     """Part of the time to compute displaced tokens again that displacing them costs, if no slower tier has them."""
@@ -64,12 +67,12 @@ class FleetCostScorer(LatencyCostScorer):
     wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go anywhere. The price is
     half of each, so an idle endpoint computes a prefix again sooner than a busy one.
 
-    The blocks that a request holds until its response ends displace cached prefixes, and make others wait, the more the fuller
-    the endpoint is; the uncached tokens stay, and displace as many. What is displaced costs the time to compute it again, less
-    the part that slower tiers give back. So `memory = (residency_factor + lost) * utilization * time(prompt) + lost *
-    time(displaced)`, with the mean time per token of all endpoints. `lost` is `displacement_factor` times the part of the tokens
+    The blocks that a request holds until its response ends make others wait, the more the fuller the endpoint is; the uncached
+    tokens stay, and displace as many. What is displaced costs the time to compute it again, less the part that slower tiers give
+    back. So `memory = residency_factor * utilization * time(prompt) + lost * time(displaced)`, with the mean time per token of all endpoints. `lost` is `displacement_factor` times the part of the tokens
     missing on the GPU that recent requests had to compute, and not to load. Displaced are the uncached tokens, and of those that no
-    endpoint has as many more, or fewer, as more or less than in the mean was placed there lately: blocks live shorter there.
+    endpoint has `SPREAD` times as many more, or fewer, as more or less than in the mean was placed there lately, as a part of the mean:
+    blocks live shorter there.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
@@ -115,7 +118,7 @@ class FleetCostScorer(LatencyCostScorer):
             max(LEAST_TOKENS, typical.value if typical.is_known else 0.0),
             params.price_factor if typical.is_known else 0.0,
             params.max_price,
-            (params.residency_factor + lost) * expected.request.n_tokens * token_ms,
+            params.residency_factor * expected.request.n_tokens * token_ms,
             lost * token_ms,
             HERE,
             params.scale_ms,
@@ -172,13 +175,13 @@ class FleetCostScorer(LatencyCostScorer):
 
 
 def _placed(expected: Expected) -> FloatArray:
-    """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, from -1 to 1."""
+    """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, times `SPREAD`."""
     accounts = expected.accounts
     placed: FloatArray = accounts[PLACED] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
     mean = _mean(placed)
     if mean <= 0.0:
         return np.zeros_like(placed)
-    more: FloatArray = np.minimum(placed / mean - 1.0, 1.0)
+    more: FloatArray = SPREAD * np.minimum(placed / mean - 1.0, 1.0)
     return more
 
 

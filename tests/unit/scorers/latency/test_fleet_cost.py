@@ -14,7 +14,7 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
+from kvatlas.scorers.latency.fleet_cost import SPREAD, FleetCostParams, FleetCostScorer
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 from support.rating import rated, routed_to
@@ -124,7 +124,7 @@ PROMPT_MS = 160.0
 """Time to compute the prompt, without attention."""
 
 
-def test_blocks_displace_cached_ones_where_the_endpoint_is_full_and_where_they_are_new() -> None:
+def test_blocks_displace_cached_ones_where_they_are_new() -> None:
     scorer = make(picks=1, params=DISPLACING)
     cold, warm, full = (
         endpoint(),
@@ -132,7 +132,7 @@ def test_blocks_displace_cached_ones_where_the_endpoint_is_full_and_where_they_a
         endpoint(prefix=held(gpu=10), of=load(kv=0.5)),
     )
 
-    assert beyond_own(scorer, cold, warm, full) == pytest.approx([PROMPT_MS, 0.0, 0.5 * PROMPT_MS])
+    assert beyond_own(scorer, cold, warm, full) == pytest.approx([PROMPT_MS, 0.0, 0.0])
 
 
 def test_displacing_costs_the_less_the_more_requests_load_from_slower_tiers() -> None:
@@ -154,7 +154,9 @@ def test_what_no_endpoint_has_costs_less_where_less_was_placed_lately() -> None:
     more, less = endpoint("more"), endpoint("less")
     pick(scorer, more)
 
-    assert beyond_own(scorer, more, less) == pytest.approx([2 * PROMPT_MS, 0.0])
+    assert beyond_own(scorer, more, less) == pytest.approx(
+        [(1 + SPREAD) * PROMPT_MS, (1 - SPREAD) * PROMPT_MS]
+    )
 
 
 def test_where_more_was_placed_lately_says_nothing_of_what_an_endpoint_has() -> None:
