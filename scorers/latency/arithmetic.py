@@ -35,7 +35,7 @@ RequestNumbers: TypeAlias = tuple[float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
 PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float]
-"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint and for each uncached
+"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint and for each displaced
 token, the part of the price that follows those that wait there, and the cost that scores 0.5."""
 
 
@@ -127,7 +127,7 @@ def fleet_costs(
         costs: milliseconds per unit of each.
         accounts: see `cost_quantities`.
         state: see `Candidates`.
-        placed: how much more than the mean was placed there lately, as a weighted part of it.
+        placed: how much more than the mean was placed there lately, as a weighted part of it, from -1 to 1.
         numbers: of the price, see `FleetCostScorer`.
     """
     typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers

@@ -38,7 +38,7 @@ OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 """Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
 
 SPREAD = 1.5
-"""Weight of how unevenly new prefixes were placed. With 1, endpoints that fill unevenly still are full at different times."""
+"""Weight of how unevenly tokens were placed, for prefixes that no endpoint has."""
 
 STEP = 0.02
 """Step of the running mean of the work of a request per pick: it follows about fifty requests."""
@@ -69,10 +69,10 @@ class FleetCostScorer(LatencyCostScorer):
 
     The blocks that a request holds until its response ends make others wait, the more the fuller the endpoint is; the uncached
     tokens stay, and displace as many. What is displaced costs the time to compute it again, less the part that slower tiers give
-    back. So `memory = residency_factor * utilization * time(prompt) + lost * time(displaced)`, with the mean time per token of all endpoints. `lost` is `displacement_factor` times the part of the tokens
-    missing on the GPU that recent requests had to compute, and not to load. Displaced are the uncached tokens, and of those that no
-    endpoint has `SPREAD` times as many more, or fewer, as more or less than in the mean was placed there lately, as a part of the mean:
-    blocks live shorter there.
+    back. So `memory = residency_factor * utilization * time(prompt) + lost * time(displaced)`, with the mean time per token of
+    all endpoints. `lost` is `displacement_factor` times the part of the tokens missing on the GPU that recent requests had to
+    compute, and not to load. Displaced are the uncached tokens, more where more than the mean was placed lately, and fewer where
+    less was: for tokens that no endpoint has, by `SPREAD` times the difference as a part of the mean, at most by all of them.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
@@ -175,13 +175,16 @@ class FleetCostScorer(LatencyCostScorer):
 
 
 def _placed(expected: Expected) -> FloatArray:
-    """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, times `SPREAD`."""
+    """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, times `SPREAD`; from -1 to 1.
+
+    With less than -1, new tokens would displace fewer than none.
+    """
     accounts = expected.accounts
     placed: FloatArray = accounts[PLACED] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
     mean = _mean(placed)
     if mean <= 0.0:
         return np.zeros_like(placed)
-    more: FloatArray = SPREAD * np.minimum(placed / mean - 1.0, 1.0)
+    more: FloatArray = np.clip(SPREAD * (placed / mean - 1.0), -1.0, 1.0)
     return more
 
 

@@ -40,7 +40,7 @@ BUSY_S = 10.0
 """Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
 
 PLACED_S = 300.0
-"""Time constant of the tokens placed on an endpoint: some times as long as blocks live in a busy cache."""
+"""Time constant of the tokens placed on an endpoint: long beside a response, short beside the life of a server."""
 
 PACE_STEP = 0.05
 """Least step of a pace per observation: it follows about twenty."""

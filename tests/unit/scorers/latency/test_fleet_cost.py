@@ -14,7 +14,7 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.fleet_cost import SPREAD, FleetCostParams, FleetCostScorer
+from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 from support.rating import rated, routed_to
@@ -124,7 +124,7 @@ PROMPT_MS = 160.0
 """Time to compute the prompt, without attention."""
 
 
-def test_blocks_displace_cached_ones_where_they_are_new() -> None:
+def test_blocks_displace_cached_ones_where_they_are_new_however_full_the_endpoint_is() -> None:
     scorer = make(picks=1, params=DISPLACING)
     cold, warm, full = (
         endpoint(),
@@ -154,9 +154,21 @@ def test_what_no_endpoint_has_costs_less_where_less_was_placed_lately() -> None:
     more, less = endpoint("more"), endpoint("less")
     pick(scorer, more)
 
-    assert beyond_own(scorer, more, less) == pytest.approx(
-        [(1 + SPREAD) * PROMPT_MS, (1 - SPREAD) * PROMPT_MS]
-    )
+    assert beyond_own(scorer, more, less) == pytest.approx([2 * PROMPT_MS, 0.0])
+
+
+def test_nothing_placed_on_a_fast_endpoint_makes_no_cost_negative() -> None:
+    params = FleetCostParams(overhead_ms=1.0, prefill_tokens_per_second=1000.0, scale_ms=100.0)
+    scorer, busy, fast = make(params=params), endpoint("busy"), endpoint("fast")
+    for _ in range(20):
+        pick(scorer, busy)
+    accounts = scorer.model.accounts
+    for _ in range(200):
+        accounts.learn_pace(accounts.row("fast"), -0.5, slowest=8.0)
+
+    ratings = rated(scorer, REQUEST, [busy, fast])
+
+    assert all((each.raw or 0.0) > 0.0 and 0.0 < each.score < 1.0 for each in ratings)
 
 
 def test_where_more_was_placed_lately_says_nothing_of_what_an_endpoint_has() -> None:
