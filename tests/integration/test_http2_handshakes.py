@@ -154,10 +154,11 @@ def greeted(found: Running) -> bytes:
         return client.recv(9)
 
 
-def shake_hands(
-    peer: socket.socket, client: ssl.SSLObject, inward: ssl.MemoryBIO, outward: ssl.MemoryBIO
-) -> None:
-    """Complete a TLS handshake by hand."""
+def shake_hands(peer: socket.socket, ca: bytes) -> tuple[ssl.SSLObject, ssl.MemoryBIO]:
+    """Complete a TLS handshake by hand; returns the client, and what it has to send."""
+    inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cadata=ca.decode())
+    client = context.wrap_bio(inward, outward, server_hostname="localhost")
     while True:
         try:
             client.do_handshake()
@@ -165,17 +166,14 @@ def shake_hands(
             peer.sendall(outward.read())
             inward.write(peer.recv(16384))
         else:
-            return peer.sendall(outward.read())
+            peer.sendall(outward.read())
+            return client, outward
 
 
 async def test_part_of_a_record_is_waited_for_without_work(tmp_path: Path) -> None:
     async with running(tmp_path) as found:
         with socket.create_connection(("127.0.0.1", found.port), timeout=30) as peer:
-            inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
-            client = ssl.create_default_context(cadata=found.ca.decode()).wrap_bio(
-                inward, outward, server_hostname="localhost"
-            )
-            await asyncio.to_thread(shake_hands, peer, client, inward, outward)
+            client, outward = await asyncio.to_thread(shake_hands, peer, found.ca)
             client.write(PREFACE + bytes(4000))
             peer.sendall(outward.read()[:1000])
             for _ in range(20):
@@ -188,11 +186,7 @@ async def test_tiny_records_are_read_in_several_turns(tmp_path: Path) -> None:
     pings = frame(Frame.SETTINGS, b"", 0, 0) + frame(Frame.PING, bytes(8), 0, 0) * 50
     async with running(tmp_path) as found:
         with socket.create_connection(("127.0.0.1", found.port), timeout=30) as peer:
-            inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
-            client = ssl.create_default_context(cadata=found.ca.decode()).wrap_bio(
-                inward, outward, server_hostname="localhost"
-            )
-            await asyncio.to_thread(shake_hands, peer, client, inward, outward)
+            client, outward = await asyncio.to_thread(shake_hands, peer, found.ca)
             for byte in PREFACE + pings:
                 client.write(bytes([byte]))
             peer.sendall(outward.read())
