@@ -195,6 +195,17 @@ async def test_tiny_records_are_read_in_several_turns(tmp_path: Path) -> None:
             )
 
 
+async def test_end_within_the_last_read_closes_the_connection(tmp_path: Path) -> None:
+    async with running(tmp_path) as found:
+        with socket.create_connection(("127.0.0.1", found.port), timeout=10) as peer:
+            client, outward = await asyncio.to_thread(shake_hands, peer, found.ca)
+            client.write(PREFACE + frame(Frame.SETTINGS, b"", 0, 0))
+            with pytest.raises(ssl.SSLWantReadError):
+                client.unwrap()
+            peer.sendall(outward.read())  # the socket stays open
+            assert await asyncio.to_thread(is_over, peer)
+
+
 def updated(found: Running, n: int) -> bytes:
     """Update the keys of a connection so many times; returns the beginning of what the server says."""
     with openssl_peer(found.port) as peer:

@@ -71,12 +71,13 @@ std::string_view Connection::read_socket(double now) {
         if (n < 0 && errno == EAGAIN) break;
         if (n <= 0) {
             if (tls_ && tls_->is_plain()) worker_.tell({ToldKind::mismatch, 0, "plaintext"});
-            if (n_read != 0) break;  // what came before the end counts
+            has_more_ = n_read != 0;  // what came before the end counts, and the next turn finds the end
+            if (has_more_) break;
             if (tls_ && tls_->is_flooded()) worker_.tell({ToldKind::closed, 0, "tls_messages"});
             return {};
         }
         n_read += static_cast<size_t>(n);
-        if (!tls_) break;  // a record of TLS is a piece; a socket gives all that it has
+        if (!tls_ || !tls_->has_pending()) break;  // a record of TLS is a piece; a socket gives all that it has
         has_more_ = n_read == buffer.size();
     }
     return {buffer.data(), n_read};

@@ -55,6 +55,7 @@ constexpr int SELECTED = 0, NOT_SELECTED = 3;                  // of SelectProto
     F(SSL_set_accept_state, void, (Ssl*))                                                                                    \
     F(SSL_is_init_finished, int, (const Ssl*))                                                                               \
     F(SSL_read, int, (Ssl*, void*, int))                                                                                     \
+    F(SSL_has_pending, int, (const Ssl*))                                                                                    \
     F(SSL_write, int, (Ssl*, const void*, int))                                                                              \
     F(SSL_shutdown, int, (Ssl*))                                                                                             \
     F(SSL_get_error, int, (const Ssl*, int))                                                                                 \

@@ -52,6 +52,9 @@ public:
     ssize_t read(std::span<char> bytes, double now);
     ssize_t write(std::string_view bytes);
 
+    // Returns whether bytes were taken from the socket that `read` has not returned yet.
+    bool has_pending() const { return library_.SSL_has_pending(ssl_) != 0; }
+
     // Returns whether the handshake is complete.
     bool is_open() const { return is_open_; }
 
