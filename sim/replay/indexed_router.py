@@ -223,10 +223,10 @@ class IndexedRouter:
         self.atlas.add(server)
         if fastest.lru_capacity_per_server == "auto":
             self.atlas.set_capacity(server, FASTEST, fleet.gpu_blocks)
-        if source is TierSource.ROUTING:
-            for ledger in self.atlas.ledgers(server):
+        for ledger in self.atlas.ledgers(server):
+            if source is TierSource.ROUTING:
                 ledger.without_events()
-                ledger.use_block_size(fleet.block_size)
+            ledger.use_block_size(fleet.block_size)  # as engines tell it in their metrics
 
 
 def _headers(request: RouteRequest) -> dict[str, str]:
