@@ -49,7 +49,8 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console()
     try:
-        found = select(workloads(arguments.conversation, limit=arguments.limit), arguments.workload)
+        known = workloads(arguments.conversation, limit=arguments.limit)
+        found = select(known, arguments.workload)
         policies = tuple(named_policy(name).name for name in arguments.policy or POLICIES)
         ours = named_policy(arguments.ours).name
         fractions = tuple(float(each) for each in arguments.fractions.split(","))
@@ -69,7 +70,8 @@ def main() -> None:
     file: Path | None = arguments.write or (_DOCUMENT if is_whole else None)
     if file is not None:
         (file.parent / "images").mkdir(parents=True, exist_ok=True)
-        file.write_text(page(results, settings, ours=ours))
+        left_out = [each.name for each in known if each not in found]
+        file.write_text(page(results, settings, ours=ours, left_out=left_out))
         for each in results:
             plot(each, settings.policies, file.parent / "images")
         console.print(f"wrote {file}")

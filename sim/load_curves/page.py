@@ -27,11 +27,20 @@ IMAGES = "benchmark-load"
 """Prefix of the names of the plots."""
 
 
-def page(found: Sequence[Curves], settings: Settings, *, ours: str) -> str:
-    """Return the whole page; `ours` is the policy that is compared with the best of the others."""
+def page(found: Sequence[Curves], settings: Settings, *, ours: str, left_out: Sequence[str] = ()) -> str:
+    """Return the whole page.
+
+    Args:
+        found: the workloads that were run.
+        settings: of the run.
+        ours: the policy that is compared with the best of the others.
+        left_out: names of the other workloads.
+    """
     return Template(_TEMPLATE.read_text()).substitute(
         seeds=settings.seeds,
         ours=ours,
+        fractions=", ".join(f"{each:g}" for each in settings.fractions),
+        left_out=f" Not run: {', '.join(left_out)}." if left_out else "",
         sustained=sustained_table(found, settings.policies),
         verdict=verdict_table(found, ours),
         mean=overall(found, ours),
