@@ -39,9 +39,10 @@ def text_of(found: dict[str, Any]) -> str:
     settings, rows = found["settings"], found["rows"]
     rates, policies = settings["rate"], list(dict.fromkeys(row["policy"] for row in rows))
     runs = {(row["policy"], row["rate"]): row["runs"] for row in rows}
+    repeats = settings["repeats"]
     lines = [
-        f"{settings['servers']} servers, chats begin for {settings['seconds']:g} s, {settings['repeats']} runs of each.",
-        "Cells: mean time to first token in s (its range; p99), share of tokens cached.",
+        f"{settings['servers']} servers, chats begin for {settings['seconds']:g} s, {repeats} run{'s' * (repeats > 1)} of each.",
+        f"Cells: mean time to first token in s ({'its range; ' * (repeats > 1)}p99), share of tokens cached.",
         "",
         f"| policy | {' | '.join(f'{rate:g} chats/s' for rate in rates)} |",
         f"|---{'|---' * len(rates)}|",
@@ -59,9 +60,8 @@ def _cell(runs: list[dict[str, float]]) -> str:
     p99, cached = (sum(run[name] for run in runs) / len(runs) for name in ("ttftP99", "cached"))
     failed = sum(run["failed"] for run in runs)
     ending = f", {failed:g} failed" if failed else ""
-    return (
-        f"{sum(means) / len(means):.2f} ({min(means):.2f}-{max(means):.2f}; {p99:.1f}), {cached:.0%}{ending}"
-    )
+    reach = f"{min(means):.2f}-{max(means):.2f}; " if len(means) > 1 else ""
+    return f"{sum(means) / len(means):.2f} ({reach}{p99:.1f}), {cached:.0%}{ending}"
 
 
 def main() -> None:
