@@ -79,7 +79,7 @@ class FleetCostScorer(LatencyCostScorer):
     requests under way there that are missed because of it, times `miss_ms`.
 
     Ties: equal costs score the same, and chance decides among those within the model's resolution of the best, see
-    `CostModel.resolution`; for a prompt of which no endpoint has half, among equal ones only.
+    `CostModel.resolution`.
 
     Args:
         params: initial costs, and how they are learned.
@@ -108,8 +108,7 @@ class FleetCostScorer(LatencyCostScorer):
         if slo is not None:
             found, names = self._with_objectives(found, expected, slo), OBJECTIVE_PARTS
         scores = found[-1]
-        resolution = 0.0 if _is_new(expected) else self._resolution(scores)
-        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), resolution)
+        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), self._resolution(scores))
 
     def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
@@ -173,12 +172,6 @@ class FleetCostScorer(LatencyCostScorer):
         if limit is not None and self.model.accounts.find(decision) is not None:
             self._running.ended(decision.picked[0], limit)
         super().ended(decision, tpot_s=tpot_s)
-
-
-def _is_new(expected: Expected) -> bool:
-    """Return whether no endpoint has half of the prompt. Where it is computed, what follows it comes back: evenness pays for long."""
-    least = float(np.minimum.reduce(expected.features[PREFILL], initial=np.inf))
-    return 2.0 * least > expected.request.n_tokens
 
 
 def _placed(expected: Expected) -> FloatArray:
