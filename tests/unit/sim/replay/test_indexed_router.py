@@ -118,6 +118,19 @@ def test_burst_of_equal_prompts_stays_together_when_they_are_predicted(enabled: 
     assert len({each.server for each in replayed.served if each.number >= len(known)}) == n_servers
 
 
+def test_burst_stays_together_before_the_first_event() -> None:
+    fleet = make_fleet()
+    router = make_router(
+        Policy("mine", KVAtlasConfig(api_version="kvatlas/v1")), fleet, granularity=1, rng=Random(1)
+    )
+
+    replayed = Replay(
+        make_trace(*[(0.0, 16, (90, 91, 92, 93))] * 6), fleet, router, timing=TIMING, rng=Random(1)
+    ).run()
+
+    assert len({each.server for each in replayed.served}) == 1
+
+
 def test_request_is_refused_when_filters_drop_every_server() -> None:
     plugins = (PluginConfig(type="label-selector-filter", parameters={"matchLabels": {"zone": "a"}}),)
     config = KVAtlasConfig(api_version="kvatlas/v1", plugins=plugins)

@@ -57,7 +57,7 @@ def conversations(n: int, *, turns: int = TURNS) -> Trace:
 
 
 def make_plan(n_traces: int = 2) -> Plan:
-    traces = tuple(random_trace(seed, n_requests=60) for seed in range(n_traces))
+    traces = tuple(random_trace(seed, n_requests=60) for seed in range(1, 1 + n_traces))
     return Plan(traces, Timing(speed=4.0, scrape_s=0.0625))
 
 
@@ -66,17 +66,17 @@ def test_search_finds_better_weights_within_the_guard_rails_and_the_same_again()
     goal = Goal(max_p99=1.2, max_busiest=2.0)
     progress: list[None] = []
 
-    tuned = search(make_plan(), case, goal, n_trials=20, progress=lambda: progress.append(None))
+    tuned = search(make_plan(), case, goal, n_trials=12, progress=lambda: progress.append(None))
 
     first, best, gain = tuned.trials[0], tuned.best, tuned.judgement.gain
-    assert len(tuned.trials) == len(progress) == n_replayed(goal, 20) == 20
+    assert len(tuned.trials) == len(progress) == n_replayed(goal, 12) == 12
     assert set(first.settings.weights.values()) == {0.0}
     assert best.is_allowed
-    assert best.figures["ttftMean"] < 0.95 * first.figures["ttftMean"]
+    assert best.figures["ttftMean"] < 0.9 * first.figures["ttftMean"]
     assert best.figures["ttftP99"] <= 1.2 * first.figures["ttftP99"]
     assert gain.low < gain.change < gain.high
     assert (tuned.curve, tuned.price_s, tuned.judgement.of_memory) == ([], 0.0, None)
-    again = search(make_plan(), case, goal, n_trials=20)
+    again = search(make_plan(), case, goal, n_trials=12)
     assert (again.best, again.judgement) == (tuned.best, tuned.judgement)
 
 
