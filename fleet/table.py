@@ -12,6 +12,7 @@ from ..indexer.figures import BLOCK_SIZE, N_BLOCKS, RANK
 from ..indexer.match_columns import MatchColumns
 from ..scorers.core.candidates import (
     CREDIT,
+    GPU_TOKENS,
     KV_UTILIZATION,
     N_STATE,
     REQUESTS,
@@ -29,7 +30,7 @@ from ..scorers.core.model import Adapters, InFlightLoad, Load
 from ..scorers.core.prefix_columns import PrefixColumns
 from .selection import Selections
 
-FROM_SCRAPES = (WAITING, RUNNING, KV_UTILIZATION, UPDATED_AT)
+FROM_SCRAPES = (WAITING, RUNNING, KV_UTILIZATION, UPDATED_AT, GPU_TOKENS)
 """Lines of the state that are unknown while the load is."""
 
 NO_EVENTS = 1.0
@@ -131,6 +132,7 @@ class FleetTable:
         cells = self._cells
         cells[WAITING, row], cells[RUNNING, row] = load.waiting, load.running
         cells[KV_UTILIZATION, row], cells[UPDATED_AT, row] = load.kv_utilization, load.updated_at
+        cells[GPU_TOKENS, row] = load.gpu_tokens
         if load.updated_at < self._oldest:  # noqa: PLR1730 - a third of the cost of `min`
             self._oldest = load.updated_at
         if load.adapters is not self._adapters[row]:

@@ -15,6 +15,9 @@ from .exposition import MAX_DIGITS, Bookmark, Exposition, Sample
 MAX_GAUGE = 10**12
 """Largest plausible load; larger values are malformed. Also keeps sums finite."""
 
+RANK_TOKENS_LABEL = "kv_cache_size_tokens"
+"""Label of vLLM's cache description: tokens for which one rank has room. Other engines lack it."""
+
 FACTS_EVERY_S = 1.0
 """Time between two reads of facts, and of adapters while there are none: they rarely change, and cost more to find than
 the load."""
@@ -28,6 +31,8 @@ class EngineFacts:
         n_engines: data-parallel ranks behind the endpoint's metrics.
         block_size: tokens per block.
         num_gpu_blocks: GPU blocks of all ranks together.
+        rank_tokens: tokens for which the GPU blocks of one rank have room: with several groups of layers, fewer than all its blocks
+            have places.
         process_start_s: start of the process, wall-clock seconds; vLLM omits it with several ranks.
         offloads: whether blocks have moved to or from slower memory.
         finds_outside: whether prompt tokens came from outside the GPU: from slower memory, or from another server.
@@ -38,11 +43,19 @@ class EngineFacts:
     n_engines: int
     block_size: int | None = None
     num_gpu_blocks: int | None = None
+    rank_tokens: int | None = None
     process_start_s: float | None = None
     offloads: bool = False
     finds_outside: bool = False
     slow_blocks: int | None = None
     drafts: bool = False
+
+    @property
+    def gpu_tokens(self) -> int:
+        """Tokens for which the GPU blocks of all ranks have room, 0 if unknown."""
+        if self.rank_tokens is not None:
+            return self.n_engines * self.rank_tokens
+        return (self.num_gpu_blocks or 0) * (self.block_size or 0)
 
     @property
     def gpu_blocks_per_engine(self) -> int | None:
@@ -71,7 +84,7 @@ class ReportReader:
         self._engines = engines
         self._bookmarks: dict[str, Bookmark] = {}
         self._cache_blocks: list[bytes] = []
-        self._cache_sizes: tuple[int | None, int | None] = (None, None)
+        self._cache_sizes: tuple[int | None, int | None, int | None] = (None, None, None)
         self._lora_blocks: list[bytes] = []
         self._adapters: Adapters | None = None
         self._unknown = {name: math.nan for each in engines.values() for name, _ in each.attributes}
@@ -122,6 +135,7 @@ class ReportReader:
             updated_at=now,
             adapters=self._adapters,
             attributes=self._read_attributes(exposition, series) if self._unknown else None,
+            gpu_tokens=self._facts.gpu_tokens,
         )
         return EngineReport(load, self._facts)
 
@@ -197,12 +211,13 @@ class ReportReader:
         vLLM writes the blocks of all ranks into the label of every rank, hence the maximum; gauges count the rank's own.
         Labels that are no numbers, such as `None`, are ignored.
         """
-        block_size, num_blocks = self._cache(exposition, series)
+        block_size, num_blocks, rank_tokens = self._cache(exposition, series)
         starts = [sample.value for sample in self._samples(exposition, series.process_start)]
         return EngineFacts(
             n_engines=n_engines,
             block_size=block_size or self._whole(exposition, series.block_size, max),
             num_gpu_blocks=num_blocks or self._whole(exposition, series.num_blocks, sum),
+            rank_tokens=rank_tokens,
             process_start_s=starts[0] if starts and math.isfinite(starts[0]) else None,
             offloads=self._has_counted(exposition, series.offload),
             finds_outside=self._has_counted(exposition, series.external),
@@ -219,8 +234,10 @@ class ReportReader:
         n_chunks, chunk = _largest(labels, "cpu_num_chunks"), _largest(labels, "cpu_blocks_per_chunk")
         return None if n_chunks is None or chunk is None else min(n_chunks * chunk, MAX_GAUGE)
 
-    def _cache(self, exposition: Exposition, series: EngineSeries) -> tuple[int | None, int | None]:
-        """Return block size and number of blocks from the labels of the cache description."""
+    def _cache(
+        self, exposition: Exposition, series: EngineSeries
+    ) -> tuple[int | None, int | None, int | None]:
+        """Return block size, number of blocks and tokens of a rank from the labels of the cache description."""
         samples = [each for name in series.cache_info for each in self._samples(exposition, name)]
         blocks = [sample.label_block for sample in samples]
         if blocks != self._cache_blocks:
@@ -229,6 +246,7 @@ class ReportReader:
             self._cache_sizes = (
                 _largest(labels, series.block_size_label),
                 _largest(labels, series.num_blocks_label),
+                _largest(labels, RANK_TOKENS_LABEL),
             )
         return self._cache_sizes
 

@@ -18,10 +18,10 @@ from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
 
-WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT = range(7)
+WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT, GPU_TOKENS = range(8)
 """Rows of `Candidates.state`."""
 
-N_STATE = 7
+N_STATE = 8
 """Number of rows of `Candidates.state`."""
 
 TRUSTS = tuple(Trust)
@@ -142,10 +142,11 @@ class Candidates:
 
     Args:
         directory: names, addresses and labels.
-        state: float64 of shape (7, n): waiting and running requests of the last scrape; requests sent by this process that
+        state: float64 of shape (8, n): waiting and running requests of the last scrape; requests sent by this process that
             have not ended; part of the GPU blocks that running requests hold (0 to 1), and monotonic seconds of the scrape;
-            uncached prompt tokens of requests sent by this process whose response has not begun; and the credit of prefix
-            scores (0 to 1). What comes from the scrape is NaN if the load is unknown or stale.
+            uncached prompt tokens of requests sent by this process whose response has not begun; the credit of prefix
+            scores (0 to 1); and the tokens for which the GPU blocks have room, 0 if the engine does not tell. What comes from the scrape is
+            NaN if the load is unknown or stale.
         trust: int8 of length n, trust in the events from which prefixes are known; codes of `TRUSTS`.
         prefix: cached prefixes of the request, None if it has no block keys.
         adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
@@ -190,10 +191,11 @@ class Candidates:
         for row, each in enumerate(candidates):
             load, flying = each.load, each.in_flight
             state[:, row] = (
-                (nan, nan, flying.requests, nan, nan, flying.tokens, each.credit)
+                (nan, nan, flying.requests, nan, nan, flying.tokens, each.credit, nan)
                 if load is None
                 else (
-                    load.waiting, load.running, flying.requests, load.kv_utilization, load.updated_at, flying.tokens, each.credit
+                    load.waiting, load.running, flying.requests, load.kv_utilization, load.updated_at, flying.tokens,
+                    each.credit, load.gpu_tokens,
                 )
             )  # fmt: skip
         return cls(
@@ -217,13 +219,13 @@ class Candidates:
 
     def __getitem__(self, row: int) -> Candidate:
         """Return one row as an object, which does not change with the table. Cost: about 2 us."""
-        waiting, running, requests, used, updated_at, tokens, credit = float_cells(self.state, row)
+        waiting, running, requests, used, updated_at, tokens, credit, gpu_tokens = float_cells(self.state, row)
         place = self._place(row)
         directory = self.directory
         load = None
         if updated_at == updated_at:  # noqa: PLR0124 - false for NaN alone, and ten times as fast as `isnan`
             adapters = self._adapters[place] if self._adapters else None
-            load = Load(int(waiting), int(running), used, updated_at, adapters)
+            load = Load(int(waiting), int(running), used, updated_at, adapters, gpu_tokens=int(gpu_tokens))
         return Candidate(
             directory.names[place],
             directory.addresses[place],

@@ -38,6 +38,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
         updated_at: monotonic seconds of the scrape.
         adapters: LoRA adapters, None if the engine does not report them.
         attributes: further series by attribute, NaN if the engine does not report it; None if none are configured.
+        gpu_tokens: tokens for which the GPU blocks of all ranks have room, 0 if the engine does not report it.
     """
 
     waiting: int
@@ -46,6 +47,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     updated_at: float
     adapters: Adapters | None = None
     attributes: Mapping[str, float] | None = None
+    gpu_tokens: int = 0
 
     def age_s(self, now: float) -> float:
         """Return the seconds since the scrape, never negative."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..core.candidates import CREDIT, KV_UTILIZATION, REQUESTS, RUNNING, TOKENS, WAITING
+from ..core.candidates import CREDIT, GPU_TOKENS, KV_UTILIZATION, REQUESTS, RUNNING, TOKENS, WAITING
 from ..core.columns import FloatArray, IntArray, unknown_as_zero
 from .lines import (
     ADAPTER,
@@ -63,7 +63,7 @@ def cost_quantities(
     """Return `features.features`.
 
     Args:
-        state: see `Candidates`, shape (7, n).
+        state: see `Candidates`, shape (8, n).
         accounts: see `Accounts.columns`, shape (19, n) or (19, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
@@ -91,7 +91,8 @@ def cost_quantities(
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
     lines[BATCH] = np.fmax(state[REQUESTS], state[RUNNING])  # NaN is unknown
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
-    lines[MEMORY] = residence_ms * _missing_memory(n_tokens, state, accounts, typical_tokens)
+    new_tokens = np.fmin(uncached + np.add.reduce(lines[N_FEATURES:], axis=0), n_tokens)
+    lines[MEMORY] = residence_ms * _missing_memory(n_tokens, new_tokens, state, accounts, typical_tokens)
     if adapter is not None:
         lines[ADAPTER] = adapter
     return lines, costs, cost_totals(lines, costs)
@@ -235,13 +236,17 @@ def _tokens_ahead(
 
 
 def _missing_memory(
-    n_tokens: float, state: FloatArray, accounts: FloatArray, tokens_each: float
+    n_tokens: float, new_tokens: FloatArray, state: FloatArray, accounts: FloatArray, tokens_each: float
 ) -> FloatArray:
     """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
 
-    The blocks in use and the prompts of the requests that hold them show what part of the memory a prompt token takes, with
-    blocks that several requests share counted once. Two kinds of requests hold none yet: those sent since the scrape, and those
-    that wait in the engine for blocks. Others wait there for a load, and hold theirs.
+    It is the larger of two estimates. The blocks in use and the prompts of the requests that hold them show what part of the
+    memory a prompt token takes, with blocks that several requests share counted once. And where the engine tells its size: what
+    is not on the GPU yet of this request, `new_tokens`, and of those ahead takes blocks of its own; if too few are free,
+    blocks of a whole prompt must become so, since they do prompt by prompt.
+
+    Two kinds of requests hold none yet: those sent since the scrape, and those that wait in the engine for blocks. Others wait
+    there for a load, and hold theirs.
     """
     used, running, sent, waiting = state[KV_UTILIZATION], state[RUNNING], state[REQUESTS], state[WAITING]
     tokens_ahead = accounts[TOKENS_AHEAD]
@@ -251,8 +256,13 @@ def _missing_memory(
     others = np.fmax(0.0, running - sent)
     held = accounts[TOKENS_HELD] + np.fmax(0.0, tokens_ahead - ahead) + others * tokens_each
     wanted = ahead + n_tokens
-    missing: FloatArray = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0 - UNSURE)
-    return missing
+    missing = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0 - UNSURE)
+    size = state[GPU_TOKENS]
+    per_token = np.where(size > 0, 1.0 / np.maximum(1.0, size), 0.0)  # 0 and NaN are unknown
+    new_part = np.fmin(1.0, accounts[WORK] / np.maximum(1.0, tokens_ahead))
+    lacking = (new_tokens + ahead * new_part) * per_token + used - 1.0
+    larger: FloatArray = np.fmax(missing, np.where(lacking > UNSURE, lacking + n_tokens * per_token, 0.0))
+    return larger
 
 
 def _part_ahead(n: FloatArray, accounts: FloatArray) -> FloatArray:

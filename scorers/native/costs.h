@@ -28,7 +28,7 @@ inline double fmin(double a, double b) { return a <= b || b != b ? a : b; }
 inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
-enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kNState };
+enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kNState };
 enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLacking = 16, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
 
@@ -81,7 +81,7 @@ inline double tokens_ahead(const RequestNumbers& request, const Table<double>& s
     return maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * request.typical_work;
 }
 
-inline double missing_memory(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double each, size_t row) {
+inline double missing_memory(const RequestNumbers& request, double new_tokens, const Table<double>& state, const Table<double>& accounts, double each, size_t row) {
     const double used = state(kStateUsed, row), running = state(kStateRunning, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
     const double tokens_ahead = accounts(kTokensAhead, row);
     const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), each);
@@ -90,7 +90,12 @@ inline double missing_memory(const RequestNumbers& request, const Table<double>&
     const double others = fmax(0.0, running - sent);
     const double held = accounts(kTokensHeld, row) + fmax(0.0, tokens_ahead - ahead) + others * request.typical_tokens;
     const double wanted = ahead + request.n_tokens;
-    return fmax(0.0, wanted * used / maximum(held, 1.0 + request.n_tokens) + used - 1.0 - kUnsure);
+    const double missing = fmax(0.0, wanted * used / maximum(held, 1.0 + request.n_tokens) + used - 1.0 - kUnsure);
+    const double size = state(kStateGpuTokens, row);
+    const double per_token = size > 0.0 ? 1.0 / maximum(1.0, size) : 0.0;  // 0 and NaN are unknown
+    const double new_part = fmin(1.0, accounts(kWork, row) / maximum(1.0, tokens_ahead));
+    const double lacking = (new_tokens + ahead * new_part) * per_token + used - 1.0;
+    return fmax(missing, lacking > kUnsure ? lacking + request.n_tokens * per_token : 0.0);
 }
 
 // Writes the features of one endpoint, all but that of the adapter; `held` is null if nothing is known of the prompt.
@@ -100,7 +105,6 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     const double n_ahead = accounts(kAhead, row), each = n_ahead > 0.0 ? 1.0 / n_ahead : 0.0;
     // read before anything is written, which the compiler could not tell apart
     const double ahead = tokens_ahead(request, state, accounts, each, tokens_per_ms, row);
-    const double missing = missing_memory(request, state, accounts, each, row);
     const double batch = fmax(state(kStateSent, row), state(kStateRunning, row));
     double uncached = request.n_tokens;
     if (held != nullptr) {
@@ -108,12 +112,15 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     } else {
         for (size_t load = 0; load < n_loads; ++load) lines(kNFeatures + load) = 0.0;
     }
+    double loaded = 0.0;
+    for (size_t load = 0; load < n_loads; ++load) loaded += lines(kNFeatures + load);
+    const double new_tokens = fmin(uncached + loaded, request.n_tokens);
     lines(kOverhead) = 1.0;
     lines(kQueue) = ahead;
     lines(kPrefill) = uncached;
     lines(kAttention) = uncached * (request.n_tokens - uncached / 2.0) / 1e6;
     lines(kBatch) = batch;
-    lines(kMemory) = request.residence_ms * missing;
+    lines(kMemory) = request.residence_ms * missing_memory(request, new_tokens, state, accounts, each, row);
 }
 
 // Adds an observation to the sums of a regression, whose old ones fade.
