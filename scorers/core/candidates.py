@@ -219,7 +219,9 @@ class Candidates:
 
     def __getitem__(self, row: int) -> Candidate:
         """Return one row as an object, which does not change with the table. Cost: about 2 us."""
-        waiting, running, requests, used, updated_at, tokens, credit, gpu_tokens = float_cells(self.state, row)
+        waiting, running, requests, used, updated_at, tokens, credit, gpu_tokens = float_cells(
+            self.state, row
+        )
         place = self._place(row)
         directory = self.directory
         load = None

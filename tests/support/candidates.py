@@ -40,8 +40,15 @@ def held(*, gpu: int = 0, cpu: int = 0, storage: int = 0, n_blocks: int = 10) ->
     )
 
 
-def load(*, waiting: int = 0, running: int = 0, kv: float = 0.0, adapters: Adapters | None = None) -> Load:
-    return Load(waiting=waiting, running=running, kv_utilization=kv, updated_at=0.0, adapters=adapters)
+def load(
+    *,
+    waiting: int = 0,
+    running: int = 0,
+    kv: float = 0.0,
+    adapters: Adapters | None = None,
+    gpu_tokens: int = 0,
+) -> Load:
+    return Load(waiting, running, kv, updated_at=0.0, adapters=adapters, gpu_tokens=gpu_tokens)
 
 
 def endpoint(

@@ -34,7 +34,9 @@ def vllm_reader() -> ReportReader:
     [
         (
             "metrics_run1",
-            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=96, process_start_s=1795167558.82),
+            EngineFacts(
+                n_engines=1, block_size=32, num_gpu_blocks=96, rank_tokens=3072, process_start_s=1795167558.82
+            ),
         ),
         (
             "metrics_run4",
@@ -42,6 +44,7 @@ def vllm_reader() -> ReportReader:
                 n_engines=1,
                 block_size=32,
                 num_gpu_blocks=48,
+                rank_tokens=1536,
                 process_start_s=1795167854.17,
                 offloads=True,
                 finds_outside=True,
@@ -49,7 +52,7 @@ def vllm_reader() -> ReportReader:
         ),
         (
             "metrics_run7_dp",
-            EngineFacts(n_engines=2, block_size=32, num_gpu_blocks=192, process_start_s=None),
+            EngineFacts(n_engines=2, block_size=32, num_gpu_blocks=192, rank_tokens=3072),
         ),
         (
             "metrics_run8",
@@ -57,6 +60,7 @@ def vllm_reader() -> ReportReader:
                 n_engines=1,
                 block_size=32,
                 num_gpu_blocks=64,
+                rank_tokens=2048,
                 process_start_s=1795168561.93,
                 offloads=True,
                 finds_outside=True,
@@ -68,7 +72,7 @@ def test_recorded_bodies_of_idle_servers_are_read(golden: Path, recording: str, 
     report = vllm_reader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
 
     adapters = None if recording == "metrics_run7_dp" else Adapters(recent=frozenset({"tinylora"}))
-    assert report.load == Load(0, 0, 0.0, updated_at=7.0, adapters=adapters)
+    assert report.load == Load(0, 0, 0.0, updated_at=7.0, adapters=adapters, gpu_tokens=facts.gpu_tokens)
     assert report.facts == facts
 
 
@@ -104,7 +108,7 @@ def test_ranks_are_summed_and_their_utilization_is_averaged(golden: Path) -> Non
 
     report = vllm_reader().read(text.encode(), now=7.0)
 
-    assert report.load == Load(waiting=4, running=6, kv_utilization=0.5, updated_at=7.0)
+    assert report.load == Load(waiting=4, running=6, kv_utilization=0.5, updated_at=7.0, gpu_tokens=6144)
     assert report.facts.gpu_blocks_per_engine == 96
 
 
@@ -187,6 +191,20 @@ def test_facts_are_looked_for_once_in_a_while_and_after_each_connection() -> Non
     assert blocks(CACHES[0], 8.1) == 20
     reader.new_connection()
     assert blocks(CACHES[0], 8.2) == 10
+
+
+@pytest.mark.parametrize(
+    ("recording", "n_tokens"),
+    [
+        pytest.param("g1_gpu_sessions", 56 * 32, id="all_places_of_all_blocks"),
+        pytest.param("dp_ranks", 96 * 32, id="two_ranks"),
+        pytest.param("hy1_hybrid", 1260, id="groups_of_layers_need_blocks_of_their_own"),
+    ],
+)
+def test_room_of_the_gpu_is_what_the_engine_says(golden: Path, recording: str, n_tokens: int) -> None:
+    raw = (golden.parent / f"vllm-0.33.0/{recording}/metrics.txt").read_bytes()
+
+    assert vllm_reader().read(raw, now=0.0).load.gpu_tokens == n_tokens
 
 
 def test_blocks_of_one_rank_are_unknown_when_those_of_all_are() -> None:

@@ -44,7 +44,7 @@ def test_other_engines_are_read_under_their_names_named_or_found_out(engine: str
 
     report = reader.read(OTHER_BODIES[engine].encode(), now=1.0)
 
-    assert report.load == Load(waiting=2, running=3, kv_utilization=0.5, updated_at=1.0)
+    assert report.load == Load(waiting=2, running=3, kv_utilization=0.5, updated_at=1.0, gpu_tokens=6400)
     assert report.facts == EngineFacts(n_engines=1, block_size=64, num_gpu_blocks=100)
     assert reader.engine == engine
 
@@ -73,7 +73,7 @@ def test_gauges_of_ranks_are_summed_for_blocks_and_agree_on_the_block_size() -> 
 
     report = ReportReader(ENGINES).read(ranks.encode(), now=1.0)
 
-    assert report.load == Load(waiting=2, running=4, kv_utilization=0.5, updated_at=1.0)
+    assert report.load == Load(waiting=2, running=4, kv_utilization=0.5, updated_at=1.0, gpu_tokens=12800)
     assert report.facts == EngineFacts(n_engines=2, block_size=64, num_gpu_blocks=200)
     assert report.facts.gpu_blocks_per_engine == 100
 

@@ -71,6 +71,10 @@ MEMORY_OF_FULL = 5000 * (160 * 0.99 / 4000 + 0.99 - 1 - UNSURE)
 """Four requests of 1000 tokens hold 99 % of the blocks."""
 
 
+BLOCKS_OF_TWO_PROMPTS = 5000 * ((160 + 160) / 320 + 0.55 - 1)
+"""The rest of this prompt, and blocks of a whole one that must become free; the GPU has room for two."""
+
+
 def pairs(uncached: float) -> float:
     return uncached * (160 - uncached / 2) / 1e6
 
@@ -114,6 +118,31 @@ def pairs(uncached: float) -> float:
         ),
         pytest.param(
             endpoint(of=load(running=4, kv=0.97)), {"prefill": 160, "batch": 4}, id="gpu_is_nearly_full"
+        ),
+        pytest.param(
+            endpoint(of=load(running=4, kv=0.55, gpu_tokens=320)),
+            {"prefill": 160, "batch": 4, "memory": pytest.approx(BLOCKS_OF_TWO_PROMPTS)},
+            id="engine_of_known_size_has_too_little_room",
+        ),
+        pytest.param(
+            endpoint(of=load(running=4, kv=0.51, gpu_tokens=320)),
+            {"prefill": 160, "batch": 4},
+            id="engine_of_known_size_is_nearly_full",
+        ),
+        pytest.param(
+            endpoint(prefix=held(gpu=2), of=load(running=4, kv=0.55, gpu_tokens=320)),
+            {"prefill": 128, "batch": 4},
+            id="blocks_that_are_there_take_no_new_ones",
+        ),
+        pytest.param(
+            endpoint(prefix=held(cpu=2), of=load(running=4, kv=0.55, gpu_tokens=320)),
+            {
+                "prefill": 128,
+                "load_cpu": 32,
+                "batch": 4,
+                "memory": pytest.approx(BLOCKS_OF_TWO_PROMPTS),
+            },
+            id="loaded_blocks_take_new_ones",
         ),
     ],
 )
