@@ -28,7 +28,7 @@ WARM_UP = 200
 SECONDS = 240.0
 """Simulated time in which agents start."""
 
-POLICIES = ("precise", "latency-cost", "slo")
+POLICIES = ("precise", "latency", "slo")
 
 
 def error_table(loads: list[float], granularity: int) -> Table:
@@ -52,7 +52,7 @@ def error_table(loads: list[float], granularity: int) -> Table:
             mean_s = sum(each.observed_ms for each in log.ttft) / len(log.ttft) / 1000.0
             errors = mape(log.ttft, after=WARM_UP), mape(log.ttft[:WARM_UP]), mape(log.tpot, after=WARM_UP)
             cells = (f"{each:.1%}" for each in errors)
-            policy = "predictions" if weights is None else "2:2:1:1"
+            policy = "latency" if weights is None else "2:2:1:1"
             table.add_row(f"{load:g}", policy, label or "none", f"{mean_s:.2f}", *cells)
     return table
 

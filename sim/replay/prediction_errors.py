@@ -12,8 +12,7 @@ from ...scorers.core.base import Scorer
 from ...scorers.core.decision import Decision
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.profile import Profile
-from ...scorers.latency.cost import LatencyCostScorer
-from ...scorers.latency.params import LatencyCostParams
+from ...scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from ...scorers.weights import default_profile
 from ..traces.trace import Trace
 from .fleet_spec import FleetSpec
@@ -52,10 +51,10 @@ def mape(predictions: Sequence[Predicted], *, after: int = 0) -> float:
     return sum(each.error for each in counted) / max(1, len(counted))
 
 
-class _Logged(LatencyCostScorer):
-    """`latency-cost-scorer` that writes down what it predicted before it learns."""
+class _Logged(FleetCostScorer):
+    """`fleet-cost-scorer` that writes down what it predicted before it learns."""
 
-    def __init__(self, params: LatencyCostParams, tiers: Sequence[str]) -> None:
+    def __init__(self, params: FleetCostParams, tiers: Sequence[str]) -> None:
         super().__init__(params, tiers)
         self.log = PredictionLog()
 
@@ -81,20 +80,20 @@ def prediction_log(
     granularity: int = 1,
     seed: int = 1,
 ) -> PredictionLog:
-    """Replay a trace, and return the predictions of `latency-cost-scorer`.
+    """Replay a trace, and return the predictions of `fleet-cost-scorer`.
 
     Args:
         trace: the requests.
         fleet: the servers.
         group_label: label by which costs are learned apart, such as `speed`; empty: paces are learned.
-        weights: route by these, and predict only; None routes by the predictions.
+        weights: route by these, and predict only; None routes as `policy: latency`.
         granularity: blocks that are simulated as one.
         seed: of ties and of the jitter.
     """
     coarse = fleet.coarser(granularity)
     tiers = DEFAULT_TIERS[: 2 if fleet.cpu_blocks else 1]
     names = [tier.name for tier in tiers]
-    scorer = _Logged(LatencyCostParams(group_label=group_label), names)
+    scorer = _Logged(FleetCostParams(group_label=group_label), names)
     scorers: list[tuple[str, Scorer, float]] = [(scorer.type, scorer, 1.0)]
     if weights is not None:
         scorers = [*default_profile(weights, tiers=names).scorers, (scorer.type, scorer, 0.0)]
