@@ -6,6 +6,7 @@ import pytest
 
 from kvatlas.scorers.latency.fit import ERROR_HALF_LIFE
 from vllm_check.errors_of_half import late_mean
+from vllm_check.number_format import format_for
 
 
 def fading_mean(numbers: list[float]) -> float:
@@ -23,3 +24,15 @@ def test_the_error_of_the_second_half_is_found_from_two_readings() -> None:
     found = late_mean(fading_mean(early), fading_mean(early + late), len(early), len(early + late))
 
     assert found == pytest.approx(fading_mean(late))
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        pytest.param("fma avx2 avx512f avx512_bf16", "bfloat16", id="avx512"),
+        pytest.param("avx2 amx_bf16 amx_tile", "bfloat16", id="amx"),
+        pytest.param("fma avx2 avx512f", "float32", id="no_instructions_for_bfloat16"),
+    ],
+)
+def test_numbers_are_of_a_format_that_the_processor_has_instructions_for(flags: str, name: str) -> None:
+    assert format_for(f"model name\t: x\nflags\t\t: fpu {flags}\n").name == name

@@ -16,6 +16,8 @@ from tokenizers import Tokenizer
 
 from kvatlas.sim.demo_model import VOCABULARY_SIZE, write_demo_model
 
+from .number_format import NUMBER_FORMAT
+
 MODEL_NAME = "kvatlas-check"
 BLOCK_TOKENS = 32
 """Attention on CPU takes block sizes that are multiples of 32."""
@@ -54,8 +56,8 @@ class ModelShape:
 
     @property
     def block_bytes(self) -> int:
-        """Return the bytes of the keys and values of one block, two per number."""
-        return self.n_layers * 2 * self.n_kv_heads * self.head_size * 2 * BLOCK_TOKENS
+        """Return the bytes of the keys and values of one block."""
+        return self.n_layers * 2 * self.n_kv_heads * self.head_size * NUMBER_FORMAT.n_bytes * BLOCK_TOKENS
 
     @property
     def n_weights(self) -> int:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from .concurrency import CONCURRENT, LEVELS, Audit
 from .model import BLOCK_TOKENS
+from .number_format import NUMBER_FORMAT
 from .report_concurrency import concurrency_passed, render_concurrency
 from .report_predictions import Observation, render_mismatches, render_predictions
 from .report_routing import arms_of, render_routing, routing_passed
@@ -97,7 +98,8 @@ def _setup(findings: Findings) -> str:
 The models have random weights: which blocks are cached does not depend on what a model says. vLLM has no copy kernels for
 offloading on CPU, so a tensor copy stands in for that step
 ([`kvatlas_host_copy.py`](../tests/vllm_check/plugin/kvatlas_host_copy.py)), and there is no CPU build of 0.33, so its Python code
-runs over the kernels of 0.32. Scheduler, prefix cache, offload manager, events and publisher are vLLM's own. Block size {BLOCK_TOKENS}.
+runs over the kernels of 0.32. Scheduler, prefix cache, offload manager, events and publisher are vLLM's own. Block size {BLOCK_TOKENS};
+the processor computes in {NUMBER_FORMAT.name}.
 
 {table(head, [(name, *_cells(options)) for name, options in rows])}"""
 

@@ -17,6 +17,7 @@ from kvatlas.sim.held_port import HeldPort
 
 from .errors import CheckError
 from .model import BLOCK_TOKENS, MODEL_NAME, TINY, ModelShape
+from .number_format import NUMBER_FORMAT
 
 HOST = "127.0.0.1"
 _PLUGIN = Path(__file__).parent / "plugin"
@@ -183,7 +184,7 @@ class VllmServer:
             "--served-model-name": MODEL_NAME,
             "--host": HOST,
             "--port": str(self.ports.http),
-            "--dtype": "bfloat16",
+            "--dtype": NUMBER_FORMAT.name,
             # A worker process of its own would poll for a second after each step, on the core that computes.
             "--distributed-executor-backend": "uni",
             "--max-model-len": str(options.shape.max_tokens),
