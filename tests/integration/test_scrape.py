@@ -65,6 +65,7 @@ async def test_recorded_body_is_delivered(server: MetricsServer, fleet: Fleet, g
         n_engines=1,
         block_size=32,
         num_gpu_blocks=64,
+        rank_tokens=2048,
         process_start_s=1795168561.93,
         offloads=True,
         finds_outside=True,
@@ -80,7 +81,9 @@ async def test_changed_values_and_facts_replace_those_before(server: MetricsServ
     server.answer = answering(metrics(7, blocks=20))
     await until(lambda: len(fleet.facts) == 2)
 
-    assert fleet.load("a") == Load(waiting=7, running=2, kv_utilization=0.5, updated_at=fleet.now)
+    assert fleet.load("a") == Load(
+        waiting=7, running=2, kv_utilization=0.5, updated_at=fleet.now, gpu_tokens=320
+    )
     assert [facts.num_gpu_blocks for _, facts in fleet.facts] == [10, 20]
 
 
@@ -99,7 +102,7 @@ async def test_load_grows_stale_when_scrapes_fail_and_returns_when_they_work(
 
     server.answer = answering(metrics())
     await until(lambda: fleet.load("a"))
-    assert fleet.load("a") == Load(waiting=1, running=2, kv_utilization=0.5, updated_at=102.1)
+    assert fleet.load("a") == Load(waiting=1, running=2, kv_utilization=0.5, updated_at=102.1, gpu_tokens=160)
     assert len(fleet.facts) == 1
 
 

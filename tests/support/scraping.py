@@ -24,7 +24,7 @@ INTERVAL_S = 0.005
 IDLE_S = 0.04
 SHORT_TIMEOUT_S = 0.1
 MAX_BODY_BYTES = 100_000
-LOAD = Load(waiting=1, running=2, kv_utilization=0.5, updated_at=100.0)
+LOAD = Load(waiting=1, running=2, kv_utilization=0.5, updated_at=100.0, gpu_tokens=160)
 
 
 def metrics(waiting: int = 1, *, blocks: int = 10) -> bytes:
