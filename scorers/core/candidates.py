@@ -145,8 +145,8 @@ class Candidates:
         state: float64 of shape (8, n): waiting and running requests of the last scrape; requests sent by this process that
             have not ended; part of the GPU blocks that running requests hold (0 to 1), and monotonic seconds of the scrape;
             uncached prompt tokens of requests sent by this process whose response has not begun; the credit of prefix
-            scores (0 to 1); and the tokens for which the GPU blocks have room, 0 if the engine does not tell. What comes from the scrape is
-            NaN if the load is unknown or stale.
+            scores (0 to 1); and the tokens for which the GPU blocks have room, 0 if the engine does not tell. What comes from the
+            scrape is NaN if the load is unknown or stale.
         trust: int8 of length n, trust in the events from which prefixes are known; codes of `TRUSTS`.
         prefix: cached prefixes of the request, None if it has no block keys.
         adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
