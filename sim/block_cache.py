@@ -132,6 +132,11 @@ class BlockCache:
         """Fraction of the GPU blocks in use, 0 to 1; cached blocks without references count as free."""
         return self.gpu.n_used / self.gpu.capacity
 
+    @property
+    def gpu_tokens(self) -> int:
+        """Tokens for which the GPU blocks have room."""
+        return self.gpu.capacity * self.block_size
+
     def lookup(self, sequence: BlockSequence) -> Hit:
         """Find the reusable part of a sequence, without any change.
 

@@ -87,7 +87,7 @@ class Scheduler:
             ValueError: prompt and output together do not fit the GPU.
         """
         n_tokens = len(request.prompt) + len(request.output)
-        limit = self.cache.gpu.capacity * self.cache.block_size
+        limit = self.cache.gpu_tokens
         if n_tokens > limit:
             raise ValueError(f"request of {n_tokens} tokens, the GPU holds {limit}")
         self._arrived.append(request)

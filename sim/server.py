@@ -237,7 +237,7 @@ class SimServer:
             name=config.name,
             model=config.model,
             loras=[Lora(name, number) for number, name in enumerate(config.loras, start=1)],
-            context_tokens=engine.scheduler.cache.gpu.capacity * config.block_size,
+            context_tokens=engine.scheduler.cache.gpu_tokens,
             faults=config.http_faults,
             rng=self._rng,
             encoder=self._encoder(),

@@ -273,8 +273,13 @@ class Replay:
             engine.advance(at)
             load, encoder = engine.scheduler.load, self._encoders.get(name)
             n_waiting = load.waiting if encoder is None else encoder.n_queued(at)
-            room = engine.scheduler.cache.gpu.capacity * engine.scheduler.cache.block_size
-            self._loads[name] = Load(n_waiting, load.running, load.kv_usage, updated_at=at, gpu_tokens=room)
+            self._loads[name] = Load(
+                n_waiting,
+                load.running,
+                load.kv_usage,
+                updated_at=at,
+                gpu_tokens=engine.scheduler.cache.gpu_tokens,
+            )
 
     def _take(self, server: str, now: float, output: StepOutput) -> None:
         if output.events:

@@ -16,7 +16,7 @@ class NumberFormat(NamedTuple):
 
 
 def format_for(cpu_info: str) -> NumberFormat:
-    """Return the format for a processor: where it has no instructions for bfloat16, a prompt took thirty times as long in that.
+    """Return the format for a processor: one without instructions for bfloat16 is several times as slow in that.
 
     Args:
         cpu_info: text in the form of `/proc/cpuinfo`.

@@ -127,7 +127,7 @@ _REPETITION = """## Repeat it
 make vllm-check                 # VLLM=0.32.0 for that version
 ```
 
-It installs vLLM for CPU (about 4 GB; x86-64 with AVX2, python3.11), takes some ten minutes and 5 GB of memory, writes this
-file, and ends with status 0 only if it passed. Every message the servers publish is kept beside vLLM as JSON lines, in the
+It installs vLLM for CPU (about 4 GB; x86-64 with AVX2, python3.11), takes some ten minutes (three quarters of an hour on a
+processor without bfloat16 instructions) and 5 GB of memory, writes this file, and ends with status 0 only if it passed. Every message the servers publish is kept beside vLLM as JSON lines, in the
 form of the recordings in `tests/golden/`, with the predictions next to them. `ARGS="--latency FILE"` compares another policy,
 `ARGS="--seeds N"` sets the number of seeds, and `VLLM_DIR=DIR` says where vLLM is installed, so that checkouts share it."""
