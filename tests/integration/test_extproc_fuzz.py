@@ -19,6 +19,7 @@ from kvatlas.api.extproc.server import ExtProcServer, message_limit
 from kvatlas.api.extproc.stream import StreamOptions, StreamReports
 from kvatlas.api.http2.context import Limits
 from kvatlas.routing.outcome import Completion
+from support.blocking_stream import converse
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -76,20 +77,12 @@ class Target:
 
     intake: CountingIntake
     process: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse]
-    blocking_process: grpc.StreamStreamMultiCallable[bytes, bytes]
+    channel: grpc.Channel
     completions: list[Completion]
 
     async def converse(self, messages: list[bytes]) -> grpc.StatusCode:
         """Says everything, listens to everything, and returns how the stream ended."""
-        return await asyncio.to_thread(self._ending, messages)
-
-    def _ending(self, messages: list[bytes]) -> grpc.StatusCode:
-        # The asyncio client makes up a status of its own when the server ends a stream that it still writes to.
-        call = self.blocking_process(iter(messages))
-        with suppress(grpc.RpcError):
-            for _ in call:
-                pass
-        return call.code()
+        return (await converse(self.channel, messages)).code
 
     async def leave(self, messages: list[bytes]) -> None:
         """Says everything and goes away, unless the server ends the stream first."""
@@ -133,10 +126,7 @@ async def running() -> AsyncGenerator[Target]:
         )
         try:
             with grpc.insecure_channel(where, options=options) as blocking:
-                blocking_process: grpc.StreamStreamMultiCallable[bytes, bytes] = blocking.stream_stream(
-                    f"/{EXT_PROC_SERVICE}/Process"
-                )
-                yield Target(intake, process, blocking_process, completions)
+                yield Target(intake, process, blocking, completions)
         finally:
             await server.stop(0)
 

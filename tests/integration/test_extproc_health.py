@@ -35,9 +35,11 @@ READINESS_NAMES = [
 async def health_alone(health: HealthService) -> AsyncGenerator[grpc.aio.Channel]:
     listener = GrpcListener("server.health", [health.handler()])
     port = await listener.start("127.0.0.1", 0)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield channel
-    await listener.stop(0)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield channel
+    finally:
+        await listener.stop(0)
 
 
 @asynccontextmanager
@@ -58,9 +60,11 @@ async def on_transport(
 ) -> AsyncGenerator[grpc.aio.Channel]:
     server = ExtProcServer(FixedRouter(make_route("10.0.0.1:8000")), health, transport=transport)
     port = await server.start("127.0.0.1", 0)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield channel
-    await server.stop(0)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield channel
+    finally:
+        await server.stop(0)
 
 
 async def check(channel: grpc.aio.Channel, service: str) -> HealthCheckResponse.ServingStatus:

@@ -47,8 +47,10 @@ async def picker(config: TlsConfig) -> AsyncGenerator[int]:
     router, health = FixedRouter(make_route(ADDRESS)), HealthService(ready=True)
     server = ExtProcServer(router, health, certificates=Certificates(config))
     port = await server.start("127.0.0.1", 0)
-    yield port
-    await server.stop(0)
+    try:
+        yield port
+    finally:
+        await server.stop(0)
 
 
 def connected(

@@ -48,10 +48,12 @@ async def serving(parts: PickerParts) -> AsyncGenerator[grpc.Channel]:
     """Run a server over `parts`; yield a client."""
     server = ExtProcServer(parts.picker, HealthService(ready=True), services=make_services(parts.picker))
     port = await server.start("127.0.0.1", 0)
-    # The generated stubs are typed for blocking channels, which need a thread of their own.
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield channel
-    await server.stop(0)
+    try:
+        # The generated stubs are typed for blocking channels, which need a thread of their own.
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield channel
+    finally:
+        await server.stop(0)
 
 
 async def routed(parts: PickerParts, body: bytes = BODY) -> str:

@@ -10,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
-import grpc.aio
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from kvatlas.api.extproc import ext_proc_pb2 as pb
+from support.blocking_stream import Answer, converse
 from support.certificates import CertificateFiles, certificate_files
 from support.ext_proc_replies import comparable
 from support.protocol_cases import CASES, ELSEWHERE, LIKE_PLAIN, NOT_HERE, SERVERS, WAITING, Case
@@ -117,36 +116,19 @@ async def samples(server: Served) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def channel_to(server: Served, files: CertificateFiles | None) -> grpc.aio.Channel:
+def channel_to(server: Served, files: CertificateFiles | None) -> grpc.Channel:
     """Open a channel, with TLS if the server has a certificate."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     port = server.ports["extProc"]
     if files is None:
-        return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
-    return grpc.aio.secure_channel(
-        f"localhost:{port}", grpc.ssl_channel_credentials(files.certificate), options
-    )
+        return grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+    return grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(files.certificate), options)
 
 
-async def converse(
-    server: Served, case: Case, files: CertificateFiles
-) -> tuple[list[pb.ProcessingResponse], grpc.StatusCode, str | None]:
-    """Return all responses of one stream, its status and the details of that status."""
-    async with channel_to(server, files if SERVERS[case.server].get("tls") else None) as channel:
-        process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
-            channel.stream_stream(
-                "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
-                request_serializer=pb.ProcessingRequest.SerializeToString,
-                response_deserializer=pb.ProcessingResponse.FromString,
-            )
-        )
-        call = process(iter(case.sent))
-        responses: list[pb.ProcessingResponse] = []
-        try:
-            responses.extend([answer async for answer in call])
-        except grpc.aio.AioRpcError as error:
-            return responses, error.code(), error.debug_error_string()
-        return responses, await call.code(), None
+async def played(case: Case, server: Served, files: CertificateFiles) -> Answer:
+    """Return what the server says to one case."""
+    with channel_to(server, files if SERVERS[case.server].get("tls") else None) as channel:
+        return await converse(channel, [message.SerializeToString() for message in case.sent])
 
 
 EVERY_TRANSPORT = (
@@ -164,12 +146,12 @@ async def test_case_is_answered_as_the_protocol_has_it(
     server = servers[case.server]
     before = await samples(server)
 
-    responses, code, words = await converse(server, case, files)
+    answer = await played(case, server, files)
 
-    assert len(responses) == len(case.replies), responses
-    for answer, expected in zip(responses, case.replies, strict=True):
-        assert comparable(answer, expected) == expected
-    assert code == case.code, words
+    assert len(answer.replies) == len(case.replies), answer
+    for reply, expected in zip(answer.replies, case.replies, strict=True):
+        assert comparable(reply, expected) == expected
+    assert answer.code == case.code, answer.details
     after = await samples(server)
     grown = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in case.counted}
     assert grown == case.counted

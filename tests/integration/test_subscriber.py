@@ -90,7 +90,7 @@ async def test_truncated_history_is_applied_from_its_start_and_marked() -> None:
         await playing.publish(*frames(*range(50)))
         del playing.history[:20]
         async with following(playing) as (subscription, sink):
-            await until(lambda: subscription.stream.trust is Trust.PARTIAL)
+            await until(lambda: subscription.trust is Trust.PARTIAL)  # the sink has all that is known
             assert sink.numbers == [*range(20, 50)]
             await playing.publish(*frames(50))
             await until(lambda: sink.numbers[-1] == 50)

@@ -10,15 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
-import grpc.aio
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from kvatlas.api.errors import TracingError
-from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
+from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.extproc.stream import StreamReports
 from kvatlas.api.tracing.counts import SpanCounts
@@ -27,6 +25,7 @@ from kvatlas.api.tracing.tracing import Tracing
 from kvatlas.configs.tracing import TracingConfig
 from kvatlas.routing.outcome import Completion
 from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
+from support.blocking_stream import converse
 from support.ext_proc import (
     DUPLEX,
     FixedRouter,
@@ -52,22 +51,16 @@ def context(sampled: str = "01") -> tuple[str, str]:
 
 async def exchange(port: int, *headers: tuple[str, str]) -> dict[str, str]:
     """Send one request and its response; return the headers that the picker set on the request."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
-            channel.stream_stream(
-                f"/{EXT_PROC_SERVICE}/Process",
-                request_serializer=pb.ProcessingRequest.SerializeToString,
-                response_deserializer=pb.ProcessingResponse.FromString,
-            )
-        )
-        messages = [
-            request_headers(*headers, config=DUPLEX),
-            request_body(BODY, end=True),
-            response_headers(("content-type", "application/json")),
-            response_body(USAGE, end=True),
-        ]
-        replies = [reply async for reply in process(iter(messages))]
-    mutation = replies[0].request_headers.response.header_mutation
+    messages = [
+        request_headers(*headers, config=DUPLEX),
+        request_body(BODY, end=True),
+        response_headers(("content-type", "application/json")),
+        response_body(USAGE, end=True),
+    ]
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        answer = await converse(channel, [message.SerializeToString() for message in messages])
+    assert answer.code == grpc.StatusCode.OK, answer.details
+    mutation = answer.replies[0].request_headers.response.header_mutation
     return {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
 
 
@@ -83,9 +76,11 @@ async def traced(
         reports = StreamReports(on_complete=router.completed(completions.append))
         server = ExtProcServer(router, HealthService(ready=True), reports=reports)
         port = await server.start("127.0.0.1", 0)
-        yield port, tracing, receiver, completions
-        await server.stop(0)
-        await tracing.stop()
+        try:
+            yield port, tracing, receiver, completions
+        finally:
+            await server.stop(0)
+            await tracing.stop()
 
 
 async def test_spans_of_a_request_stand_below_the_gateways() -> None:

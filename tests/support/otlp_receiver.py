@@ -66,8 +66,10 @@ async def receiving() -> AsyncGenerator[Receiver]:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {"Export": method}),))
     receiver.port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    yield receiver
-    await server.stop(None)
+    try:
+        yield receiver
+    finally:
+        await server.stop(None)
 
 
 @contextlib.asynccontextmanager
@@ -80,8 +82,10 @@ async def receiving_http() -> AsyncGenerator[Receiver]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     receiver.port = runner.addresses[0][1]
-    yield receiver
-    await runner.cleanup()
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()
 
 
 def attributes_of(pairs: Iterable[KeyValue]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.tree import ROOT, read, tracked_files
 
 MAX_LINES = 400
 THIS_FILE = Path(__file__).relative_to(ROOT)
+GUARDS = Path("tests/support/leaks.py")
 NAVIGATION = Path("zensical.toml")
 """Names pages from the folder `docs` on."""
 CODE = frozenset(".py .pyi .cpp .h .proto .sh .js .css .html .yaml .toml".split())
@@ -28,6 +30,7 @@ PACKAGE_INDEX = re.compile(
 )
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/\w")
 LEFTOVER = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
+MANAGER = "@contextmanager\ndef f():\n"
 
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`[^`\n]+`")
@@ -129,6 +132,30 @@ def dead_documents(path: Path, text: str) -> Iterator[str]:
                 yield f"names {name}, which does not exist"
 
 
+def skipped_cleanups(path: Path, text: str) -> Iterator[str]:
+    """Yield context managers of tests that clean up after a bare `yield`: if the body fails, nothing is cleaned up.
+
+    What was left running then fails other tests. Guards only check, and a body that failed is reported already.
+    """
+    if path.suffix != ".py" or path.parts[0] != "tests" or path == GUARDS:
+        return
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+            "contextmanager" in ast.unparse(decorator) for decorator in function.decorator_list
+        ):
+            for node in ast.walk(function):
+                body: object = getattr(node, "body", None)  # a block, or one expression
+                if isinstance(body, list) and any(map(yields_bare, body[:-1])):
+                    yield f"{function.lineno}: {function.name} needs try and finally"
+
+
+def yields_bare(node: ast.AST) -> bool:
+    """Return whether a statement yields outside a `try`."""
+    if isinstance(node, ast.Try):
+        return False
+    return isinstance(node, ast.Yield) or any(map(yields_bare, ast.iter_child_nodes(node)))
+
+
 Rule = Callable[[Path, str], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     package_indexes,
@@ -138,6 +165,7 @@ RULES: tuple[Rule, ...] = (
     dead_links,
     dead_paths,
     dead_documents,
+    skipped_cleanups,
 )
 
 
@@ -172,6 +200,7 @@ def test_every_file_keeps_the_rule(rule: Rule) -> None:
         pytest.param(dead_documents, "api/a.py", "# Source: docs/nowhere.md section 2", id="document"),
         pytest.param(dead_documents, "api/a.py", "# NOWHERE.md", id="document_at_the_top"),
         pytest.param(dead_documents, "zensical.toml", '"scorers/nowhere.md"', id="page"),
+        pytest.param(skipped_cleanups, "tests/a.py", f"{MANAGER} with a():\n  yield\n end()", id="cleanup"),
     ],
 )
 def test_rule_finds_violation_when_there_is_one(rule: Rule, path: str, text: str) -> None:
@@ -193,6 +222,9 @@ def test_rule_finds_violation_when_there_is_one(rule: Rule, path: str, text: str
         pytest.param(dead_links, "a.md", "`[x](nowhere.md)`\n```\n[x](nowhere.md)\n```\n", id="link_in_code"),
         pytest.param(dead_documents, "tests/conftest.py", "# CONTRIBUTING.md and a.md", id="documents"),
         pytest.param(dead_documents, "zensical.toml", '"scorers/README.md"', id="page"),
+        pytest.param(
+            skipped_cleanups, "tests/a.py", f"{MANAGER} try:\n  yield\n finally:\n  end()", id="cleanup"
+        ),
         pytest.param(
             dead_paths, "a.md", "`tests/conftest.py`, `application/json` and `tests/`", id="named_paths"
         ),

@@ -39,8 +39,10 @@ async def listening(config: TlsConfig) -> AsyncGenerator[str]:
         "server.metrics", metrics_app(registry, AuthConfig(), RestMetrics(registry)), context
     )
     port = await listener.start("127.0.0.1", 0)
-    yield f"https://localhost:{port}/metrics"
-    await listener.stop()
+    try:
+        yield f"https://localhost:{port}/metrics"
+    finally:
+        await listener.stop()
 
 
 def trusting(certificate: bytes, shown: CertificateFiles | None = None) -> ssl.SSLContext:
