@@ -144,7 +144,7 @@ def skipped_cleanups(path: Path, text: str) -> Iterator[str]:
             "contextmanager" in ast.unparse(decorator) for decorator in function.decorator_list
         ):
             for node in ast.walk(function):
-                body: object = getattr(node, "body", None)  # a block, or one expression
+                body: list[ast.stmt] | ast.expr = getattr(node, "body", [])
                 if isinstance(body, list) and any(map(yields_bare, body[:-1])):
                     yield f"{function.lineno}: {function.name} needs try and finally"
 
