@@ -97,6 +97,7 @@ async def test_instance_lives_from_register_to_unregister_and_comes_back_empty(t
         await until_longest(client, PROMPT, "node-1", 96)  # published before the subscription: by replay
         await engine.publish(stored(1, OTHER))
         await until_longest(client, OTHER, "node-1", 96)  # live
+        await served.until_applied("node-1", 1)
         wanted = {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}
         assert await client.query(PROMPT) == {"default": {"node-1": wanted}}
         assert await client.query_by_hash(PROMPT) == {"default": {"node-1": wanted}}

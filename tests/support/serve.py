@@ -71,11 +71,11 @@ class Served:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     async def until_applied(self, endpoint: str, seq: int) -> None:
-        """Wait until the endpoint's first rank has applied batch `seq`."""
+        """Wait until the endpoint's first rank has applied batch `seq`, and a replay that brought it has ended."""
 
         async def has_it() -> bool:
-            row = await self.get(f"/v1/endpoints/{endpoint}")
-            return bool(row["publishers"][0]["lastSeq"] == seq)
+            publisher = (await self.get(f"/v1/endpoints/{endpoint}"))["publishers"][0]
+            return bool(publisher["lastSeq"] == seq and publisher["trust"] != "replaying")
 
         await until(has_it, what=f"batch {seq} of {endpoint} in the index")
 
