@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -143,15 +144,15 @@ def skipped_cleanups(path: Path, text: str) -> Iterator[str]:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
             "contextmanager" in ast.unparse(decorator) for decorator in function.decorator_list
         ):
-            for node in ast.walk(function):
-                body: list[ast.stmt] | ast.expr = getattr(node, "body", [])
-                if isinstance(body, list) and any(map(yields_bare, body[:-1])):
+            for node, part in product(ast.walk(function), ("body", "orelse")):
+                block: list[ast.stmt] | ast.expr = getattr(node, part, [])
+                if isinstance(block, list) and any(map(yields_bare, block[:-1])):
                     yield f"{function.lineno}: {function.name} needs try and finally"
 
 
 def yields_bare(node: ast.AST) -> bool:
-    """Return whether a statement yields outside a `try`."""
-    if isinstance(node, ast.Try):
+    """Return whether a statement yields outside a `try` with `finally`."""
+    if isinstance(node, ast.Try) and node.finalbody:
         return False
     return isinstance(node, ast.Yield) or any(map(yields_bare, ast.iter_child_nodes(node)))
 
@@ -201,6 +202,12 @@ def test_every_file_keeps_the_rule(rule: Rule) -> None:
         pytest.param(dead_documents, "api/a.py", "# NOWHERE.md", id="document_at_the_top"),
         pytest.param(dead_documents, "zensical.toml", '"scorers/nowhere.md"', id="page"),
         pytest.param(skipped_cleanups, "tests/a.py", f"{MANAGER} with a():\n  yield\n end()", id="cleanup"),
+        pytest.param(
+            skipped_cleanups,
+            "tests/a.py",
+            f"{MANAGER} try:\n  yield\n except E:\n  pass\n end()",
+            id="one_error",
+        ),
     ],
 )
 def test_rule_finds_violation_when_there_is_one(rule: Rule, path: str, text: str) -> None:
