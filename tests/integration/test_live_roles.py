@@ -19,12 +19,14 @@ from support.waiting import until
 pytestmark = pytest.mark.slow
 
 APART = {"disaggregation": {"uncachedTokens": 16}}
-PLACES = {"a": "127.0.0.1:9", "b": "127.0.0.2:9"}
-Relabel = Callable[[dict[str, str]], None]
+NUMBERS = {"a": 1, "b": 2}
+PLACES = {name: f"127.0.0.{number}:9" for name, number in NUMBERS.items()}
+ROLES = {"a": "decode", "b": "prefill"}
+Relabel = Callable[[str, str], None]
 
 
 async def stages_follow_the_labels(gate: Gateway, relabel: Relabel) -> None:
-    """Swap the roles of two endpoints, then give one of them both."""
+    """Swap the roles of two endpoints, then give one of them both, without a moment when a stage has none."""
 
     async def until_placed(decode: str, *prefill: str) -> None:
         async def is_placed() -> bool:
@@ -37,16 +39,19 @@ async def stages_follow_the_labels(gate: Gateway, relabel: Relabel) -> None:
         await until(is_placed, what=f"decode on {decode}, prefill on {prefill}")
 
     await until_placed("a", "b")
-    relabel({"a": "prefill", "b": "decode"})
+    relabel("b", "prefill-decode")
+    relabel("a", "prefill")
+    relabel("b", "decode")
     await until_placed("b", "a")
-    relabel({"a": "prefill-decode", "b": "encode"})
+    relabel("a", "prefill-decode")
+    relabel("b", "encode")
     await until_placed("a")
 
 
 async def test_roles_change_when_the_file_of_endpoints_does(tmp_path: Path) -> None:
-    file = tmp_path / "servers.yaml"
+    file, roles = tmp_path / "servers.yaml", dict(ROLES)
 
-    def relabel(roles: dict[str, str]) -> None:
+    def write() -> None:
         servers: list[dict[str, Any]] = [
             {"name": name, "address": PLACES[name], "events": "", "metrics": "", "labels": {ROLE_LABEL: role}}
             for name, role in roles.items()
@@ -55,7 +60,11 @@ async def test_roles_change_when_the_file_of_endpoints_does(tmp_path: Path) -> N
         written.write_bytes(msgspec.yaml.encode(servers))
         written.replace(file)
 
-    relabel({"a": "decode", "b": "prefill"})
+    def relabel(name: str, role: str) -> None:
+        roles[name] = role
+        write()
+
+    write()
     async with (
         serving({"endpoints": {"file": file.name}, **APART}, tmp_path) as served,
         asking(served) as gate,
@@ -67,15 +76,15 @@ async def test_roles_change_when_the_labels_of_pods_do(tmp_path: Path) -> None:
     double = ApiServerDouble()
     await double.start()
 
-    def relabel(roles: dict[str, str]) -> None:
-        for number, (name, role) in enumerate(roles.items(), 1):
-            body = pod(number)
-            body["metadata"]["labels"][ROLE_LABEL] = role
-            double.put(PODS, name, body)
+    def relabel(name: str, role: str) -> None:
+        body = pod(NUMBERS[name])
+        body["metadata"]["labels"][ROLE_LABEL] = role
+        double.put(PODS, name, body)
 
     try:
         double.put(POOLS, "mine", pool())
-        relabel({"a": "decode", "b": "prefill"})
+        for name, role in ROLES.items():
+            relabel(name, role)
         async with (
             serving(access(double, tmp_path) | APART, tmp_path) as served,
             asking(served) as gate,

@@ -80,6 +80,7 @@ class Gateway:
             await call.write(message.SerializeToString())
         first = await call.read()
         assert isinstance(first, pb.ProcessingResponse)
+        assert not first.HasField("immediate_response"), first
         await call.read()  # the body given back
         return Request(call, metadata_destination(first))
 
