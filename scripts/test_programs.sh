@@ -68,7 +68,8 @@ add_redis() {
     fi
     multiarch=$(gcc -print-multiarch)
     if is_here apt-get && apt_extract liblzf1 "usr/lib/$multiarch/liblzf.so.1.5" "$dir" &&
-        mv "$dir/liblzf.so.1.5" "$dir/liblzf.so.1" && apt_extract redis-tools usr/bin/redis-check-rdb "$dir" &&
+        mv "$dir/liblzf.so.1.5" "$dir/liblzf.so.1" && apt_extract libjemalloc2 "usr/lib/$multiarch/libjemalloc.so.2" "$dir" &&
+        apt_extract redis-tools usr/bin/redis-check-rdb "$dir" &&
         mv "$dir/redis-check-rdb" "$dir/redis-server"; then
         return
     fi
