@@ -1,9 +1,4 @@
-"""Predicted prefixes: prompts just sent to endpoints, whose events have not arrived yet.
-
-Block keys are chained, so a prompt's keys are a path from a root, and prompts with the same beginning share its start.
-The paths of all predictions form one compressed tree per block size: a node is a run of keys that the same predictions
-pass through.
-"""
+"""Predicted prefixes: prompts just sent to endpoints, whose events have not arrived yet."""
 
 from __future__ import annotations
 
@@ -14,58 +9,11 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .prefix_tree import PrefixNode, PrefixTree
+
 MAX_KEYS, MAX_PREDICTIONS = 2_000_000, 100_000
 """Distinct keys (16 MB) and predictions (some 25 MB) at once: 150 new prompts of 100,000 tokens per second for two
 seconds stay below, and so do 50,000 requests per second. Beyond, those that would expire next are dropped."""
-
-
-class _Node:
-    """A run of keys that the same predictions pass through; the root has none.
-
-    Attributes:
-        begin: blocks before the run.
-        keys: the run.
-        parent: the run before, None at the root.
-        children: runs that continue from here, by their first key.
-        counts: endpoint -> number of its predictions through this run.
-    """
-
-    __slots__ = ("begin", "children", "counts", "keys", "parent")
-
-    def __init__(self, begin: int, keys: array[int], parent: _Node | None) -> None:
-        self.begin, self.keys, self.parent = begin, keys, parent
-        self.children: dict[int, _Node] = {}
-        self.counts: dict[str, int] = {}
-
-    @property
-    def end(self) -> int:
-        """Blocks up to the end of the run."""
-        return self.begin + len(self.keys)
-
-    def common(self, keys: array[int]) -> int:
-        """Return the number of leading blocks that `keys` share with the path; they contain the run's first key.
-
-        Cost: O(log n), since keys that are equal at one position are equal at all positions before it.
-        """
-        low, high = 1, min(len(self.keys), len(keys) - self.begin)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.keys[middle - 1] == keys[self.begin + middle - 1]:
-                low = middle
-            else:
-                high = middle - 1
-        return self.begin + low
-
-    def split(self, end: int) -> _Node:
-        """Split the run before block `end`: return a new node with the first part; this one keeps the rest."""
-        assert self.parent is not None, "the root has no run"  # noqa: S101
-        n_before = end - self.begin
-        before = _Node(self.begin, self.keys[:n_before], self.parent)
-        before.counts = self.counts.copy()
-        before.children[self.keys[n_before]] = self
-        self.parent.children[self.keys[0]] = before
-        self.begin, self.keys, self.parent = end, self.keys[n_before:], before
-        return before
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +37,7 @@ class Prediction:
     lookahead: int
     last_key: int
     expires_at: float
-    node: _Node | None
+    node: PrefixNode[str] | None
     ttl_s: float
     waits_until: float
 
@@ -105,11 +53,7 @@ class Prediction:
 
     def keys(self) -> array[int]:
         """Return the keys of its path; none once it was dropped. Cost: O(blocks)."""
-        keys, node = array("Q"), self.node
-        while node is not None:
-            keys = node.keys + keys
-            node = node.parent
-        return keys
+        return self.node.path() if self.node is not None else array("Q")
 
 
 @dataclass(slots=True)
@@ -141,22 +85,26 @@ class PredictedPrefixes:
 
     def __init__(self, *, max_keys: int = MAX_KEYS, max_predictions: int = MAX_PREDICTIONS) -> None:
         self._max_keys, self._max_predictions = max_keys, max_predictions
-        self._roots: dict[tuple[int, int], _Node] = {}
+        self._trees: dict[tuple[int, int], PrefixTree[str]] = {}
+        """By block size and lookahead; none is empty."""
         self._by_expiry: list[tuple[float, int, Prediction]] = []
         """Heap of (expiry, number, prediction), including some dropped ones."""
         self._numbers = itertools.count()
         self._by_endpoint: dict[str, dict[Prediction, None]] = {}
         self.counters = PredictionCounters()
-        self.n_keys = 0
-        """Distinct block keys of all predictions."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_endpoint.values()))
 
     @property
+    def n_keys(self) -> int:
+        """Distinct block keys of all predictions."""
+        return sum(tree.n_keys for tree in self._trees.values())
+
+    @property
     def keyings(self) -> tuple[tuple[int, int], ...]:
         """Block sizes and lookaheads of all predictions."""
-        return tuple(self._roots)
+        return tuple(self._trees)
 
     def add(
         self,
@@ -182,13 +130,11 @@ class PredictedPrefixes:
         Cost: O(log n), plus a copy of the keys that no other prediction has, plus O(branches on the path).
         """
         self.expire(now=now)
-        root = self._roots.setdefault((block_size, lookahead), _Node(0, array("Q"), None))
-        node = self._end_of_path(root, keys)
+        tree = self._trees.get((block_size, lookahead))
+        if tree is None:
+            tree = self._trees[block_size, lookahead] = PrefixTree()
+        node = tree.enter(endpoint, keys)
         entry = Prediction(endpoint, block_size, lookahead, keys[-1], now + ttl_s, node, ttl_s, now + wait_s)
-        above: _Node | None = node
-        while above is not None:
-            above.counts[endpoint] = above.counts.get(endpoint, 0) + 1
-            above = above.parent
         self._push(entry)
         self._by_endpoint.setdefault(endpoint, {})[entry] = None
         while self.n_keys > self._max_keys or len(self._by_expiry) > self._max_predictions:
@@ -201,15 +147,9 @@ class PredictedPrefixes:
         Cost: O((log n + endpoints) * branches on the path).
         """
         self.expire(now=now)
-        node, blocks = self._roots.get((block_size, lookahead)), dict[str, int]()
-        while node is not None and node.end < len(keys):
-            node = node.children.get(keys[node.end])
-            if node is None:
-                break
-            common = node.common(keys)
+        tree, blocks = self._trees.get((block_size, lookahead)), dict[str, int]()
+        for node, common in tree.along(keys) if tree is not None else ():
             blocks.update(dict.fromkeys(node.counts, common))
-            if common < node.end:
-                break
         return blocks
 
     def withdraw(self, entry: Prediction) -> None:
@@ -267,33 +207,9 @@ class PredictedPrefixes:
         del others[entry]
         if not others:
             del self._by_endpoint[entry.endpoint]
-        while node is not None:
-            node = self._leave(node, entry)
+        keying = entry.block_size, entry.lookahead
+        tree = self._trees[keying]
+        tree.leave(entry.endpoint, node)
+        if not tree:
+            del self._trees[keying]
         return True
-
-    def _end_of_path(self, node: _Node, keys: array[int]) -> _Node:
-        """Return the node at the end of the path of `keys`, creating or splitting nodes as needed."""
-        while node.end < len(keys):
-            child = node.children.get(keys[node.end])
-            if child is None:
-                child = node.children[keys[node.end]] = _Node(node.end, keys[node.end :], node)
-                self.n_keys += len(child.keys)
-            else:
-                common = child.common(keys)
-                if common < child.end:
-                    child = child.split(common)
-            node = child
-        return node
-
-    def _leave(self, node: _Node, entry: Prediction) -> _Node | None:
-        """Remove a prediction from a node, and an unused node from the tree; return the parent."""
-        node.counts[entry.endpoint] -= 1
-        if not node.counts[entry.endpoint]:
-            del node.counts[entry.endpoint]
-        if not node.counts:
-            self.n_keys -= len(node.keys)
-            if node.parent is None:
-                del self._roots[entry.block_size, entry.lookahead]
-            else:
-                del node.parent.children[node.keys[0]]
-        return node.parent

@@ -47,6 +47,7 @@ def request_view(
         headers=headers or {},
         priority=priority,
         is_estimated=is_estimated,
+        prefix=prefix,
         has_body=has_body,
     )
 

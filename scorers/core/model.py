@@ -8,6 +8,7 @@ import msgspec
 
 from ...events.stream import Trust
 from ...indexer.match import PrefixMatch
+from ...indexer.prefix import Prefix
 
 
 class Adapters(msgspec.Struct, frozen=True, gc=False):
@@ -128,6 +129,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         priority: priority of its objective; a negative one may be shed.
         peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
         has_body: whether the client sent a body; without one there is no prompt.
+        prefix: block keys of the prompt, None if they are unknown.
     """
 
     model: str
@@ -141,6 +143,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     peer_labels: Mapping[str, str] | None = None
     has_body: bool = True
+    prefix: Prefix | None = None
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

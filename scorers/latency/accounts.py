@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from ...indexer.prefix import Prefix
 from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 from ..core.shared import Contribution, SharedSums
+from .held_prompts import HeldPrompt, HeldPrompts
 from .lines import (
     BOOKED,
     BUSY_AT,
@@ -33,7 +35,8 @@ from .lines import (
     TIMES,
     TOKENS_AHEAD,
     TOKENS_HELD,
-    TOKENS_LACKING,
+    TOKENS_IN_USE,
+    TOKENS_LOADING,
     WORK,
 )
 from .sibling_accounts import SiblingAccounts, follow_targets
@@ -65,8 +68,9 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_ms: predicted time to first token.
         work: tokens to compute, those of attention included.
         tokens: the same as the fleet books them.
-        n_prompt: tokens of its prompt, whose blocks it holds on the GPU until its end.
-        n_lacking: these tokens if it was expected to wait for blocks, otherwise 0.
+        n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there hold too.
+        n_loading: these tokens if it waits for a load with its blocks, otherwise 0.
+        prompt: the same blocks among those of others; None if they are not followed.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
@@ -83,8 +87,9 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_ms: float
     work: float
     tokens: float
-    n_prompt: float
-    n_lacking: float = 0.0
+    n_held: float
+    n_loading: float = 0.0
+    prompt: HeldPrompt | None = None
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
@@ -98,12 +103,13 @@ class Accounts:
 
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
     the tokens of their prompts, and the monotonic seconds since which the first of them is computed; the tokens of the prompts
-    of those whose response has begun; decayed milliseconds of prompt work with the time of their last
+    of those whose response has begun, of blocks that several hold once; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
-    when; and of the tokens of prompts whose response has not begun those of requests that were expected to wait for blocks; and the decayed
-    tokens that were to be computed there, with the time of their last change. Requests whose prompt another endpoint
+    when; of the tokens of prompts whose response has not begun those of requests that wait for a load with their blocks; the decayed
+    tokens that were to be computed there, with the time of their last change; and the tokens of the present prompt whose blocks
+    requests hold there, NaN if that is unknown. Requests whose prompt another endpoint
     computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
@@ -119,6 +125,7 @@ class Accounts:
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
+        self._prompts = HeldPrompts()
         self._siblings = SiblingAccounts()
         self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
         """The lines of each endpoint, times as ages."""
@@ -126,15 +133,25 @@ class Accounts:
     def __len__(self) -> int:
         return len(self._open)
 
-    def columns(self, candidates: Candidates) -> FloatArray:
-        """Return the lines of these endpoints, shape (19, n). Cost: O(n); after a change of the fleet in Python."""
+    def columns(self, candidates: Candidates, prefix: Prefix | None = None) -> FloatArray:
+        """Return the lines of these endpoints, shape (20, n). Cost: O(n); after a change of the fleet in Python.
+
+        Args:
+            candidates: the endpoints.
+            prefix: block keys of the present prompt, None if they are unknown.
+        """
         if candidates.directory is not self._directory:
             self._follow(candidates.directory)
         places = self._places if candidates.rows is None else self._places[candidates.rows]
         table = self._table.take(places, axis=1)
         if self._siblings:
             self._siblings.add_to(table, places)
+        table[TOKENS_IN_USE] = self._prompts.tokens(prefix, self._table.shape[1]).take(places)
         return table
+
+    def hold(self, row: int, prefix: Prefix | None, block_size: int) -> HeldPrompt | None:
+        """Note that a request is about to hold the blocks of a prompt until its end; None if they are not followed."""
+        return self._prompts.add(row, prefix, block_size)
 
     def row(self, name: str) -> int:
         """Return the row of an endpoint, a new one for a new name."""
@@ -163,8 +180,8 @@ class Accounts:
             cells[N_AHEAD, row] += 1
             cells[WORK, row] += request.work
         cells[BOOKED, row] += request.tokens
-        cells[TOKENS_AHEAD, row] += request.n_prompt
-        cells[TOKENS_LACKING, row] += request.n_lacking
+        cells[TOKENS_AHEAD, row] += request.n_held
+        cells[TOKENS_LOADING, row] += request.n_loading
         self._open[id(request.decision)] = request
         if self.shared.on_change is not None:
             self._latest[row] = request
@@ -184,7 +201,7 @@ class Accounts:
         request.has_begun = True
         if request.computes:
             self._cells[SINCE, request.row] = now
-        self._cells[TOKENS_HELD, request.row] += request.n_prompt
+        self._cells[TOKENS_HELD, request.row] += request.n_held
         self._note(request.row)
 
     def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> None:
@@ -251,11 +268,13 @@ class Accounts:
         return math.exp(float(column[LOG_PACE]))
 
     def _drop(self, request: OpenRequest) -> None:
+        if request.prompt is not None:
+            self._prompts.remove(request.prompt)
         if request.row < 0:
             return
         if request.has_begun:
             cells, row = self._cells, request.row
-            cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_prompt)
+            cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_held)
         else:
             self._leave(request)
         self._note(request.row)
@@ -264,8 +283,8 @@ class Accounts:
         """Take a request off those ahead."""
         cells, row = self._cells, request.row
         cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
-        cells[TOKENS_AHEAD, row] -= request.n_prompt
-        cells[TOKENS_LACKING, row] -= request.n_lacking
+        cells[TOKENS_AHEAD, row] -= request.n_held
+        cells[TOKENS_LOADING, row] -= request.n_loading
         if request.computes:
             cells[N_AHEAD, row] -= 1
             cells[WORK, row] = cells[WORK, row] - request.work if cells[N_AHEAD, row] else 0.0
@@ -320,6 +339,8 @@ class Accounts:
         self._latest.clear()
         for request in self._open.values():
             request.row = moved.get(request.row, -1)
+            if request.prompt is not None:
+                request.prompt = self._prompts.move(request.prompt, request.row)
 
 
 def _cells_of(table: FloatArray) -> memoryview[float]:

@@ -24,7 +24,8 @@ from .lines import (
     SINCE,
     TOKENS_AHEAD,
     TOKENS_HELD,
-    TOKENS_LACKING,
+    TOKENS_IN_USE,
+    TOKENS_LOADING,
     WORK,
 )
 
@@ -34,9 +35,9 @@ Held: TypeAlias = tuple[IntArray, IntArray | None, IntArray | int]
 RequestNumbers: TypeAlias = tuple[float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
-PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float]
-"""Tokens of a typical request, factor and limit of the price, milliseconds for blocks on a full endpoint and for each displaced
-token, the part of the price that follows those that wait there, and the cost that scores 0.5."""
+PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float, float]
+"""Tokens of the prompt and of a typical request, factor and limit of the price, milliseconds for all blocks of a full endpoint and for
+each displaced token, the part of the price that follows those that wait there, and the cost that scores 0.5."""
 
 
 UNSURE = 0.02
@@ -64,7 +65,7 @@ def cost_quantities(
 
     Args:
         state: see `Candidates`, shape (8, n).
-        accounts: see `Accounts.columns`, shape (19, n) or (19, 1).
+        accounts: see `Accounts.columns`, shape (20, n) or (20, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
         held: what the endpoints hold of the prompt, None if nothing is known of it.
@@ -91,7 +92,7 @@ def cost_quantities(
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
     lines[BATCH] = np.fmax(state[REQUESTS], state[RUNNING])  # NaN is unknown
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
-    new_tokens = np.fmin(uncached + np.add.reduce(lines[N_FEATURES:], axis=0), n_tokens)
+    new_tokens = uncached + np.add.reduce(lines[N_FEATURES:], axis=0)
     lines[MEMORY] = residence_ms * _missing_memory(n_tokens, new_tokens, state, accounts, typical_tokens)
     if adapter is not None:
         lines[ADAPTER] = adapter
@@ -131,13 +132,15 @@ def fleet_costs(
         placed: how much more than the mean was placed there lately, as a weighted part of it, from -1 to 1.
         numbers: of the price, see `FleetCostScorer`.
     """
-    typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
+    n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
     displaced = features[PREFILL] + np.fmin.reduce(features[PREFILL], initial=np.inf) * placed
-    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) + token_ms * displaced
+    new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
+    taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
+    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) * taken + token_ms * displaced
     cost_ms = ttft_ms + others_ms + memory_ms
     terms = costs * features
     return np.stack(
@@ -240,29 +243,35 @@ def _missing_memory(
 ) -> FloatArray:
     """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
 
-    It is the larger of two estimates. The blocks in use and the prompts of the requests that hold them show what part of the
-    memory a prompt token takes, with blocks that several requests share counted once. And where the engine tells its size: what
-    is not on the GPU yet of this request, `new_tokens`, and of those ahead takes blocks of its own; if too few are free,
-    blocks of a whole prompt must become so, since they do prompt by prompt.
+    Requests in the engine share the blocks that are in use; cached blocks that nobody uses are as good as free, and taken when a
+    request finds its prefix there. So this request takes what no request there holds of its prompt, and at least what is new on the GPU,
+    and those ahead take theirs, except those that wait in the engine for a load with their blocks. If too few are free, the blocks of a whole prompt must become so, since they do prompt by prompt.
 
-    Two kinds of requests hold none yet: those sent since the scrape, and those that wait in the engine for blocks. Others wait
-    there for a load, and hold theirs.
+    What part of the memory a token takes says the engine, or else the blocks in use with the prompts of the requests that hold them.
     """
-    used, running, sent, waiting = state[KV_UTILIZATION], state[RUNNING], state[REQUESTS], state[WAITING]
+    used, running, sent = state[KV_UTILIZATION], state[RUNNING], state[REQUESTS]
     tokens_ahead = accounts[TOKENS_AHEAD]
-    own_waiting = tokens_ahead * _part_ahead(np.fmin(waiting, sent - running), accounts)
-    ahead = tokens_ahead * _part_ahead(sent - running - waiting, accounts)
-    ahead = ahead + np.fmin(accounts[TOKENS_LACKING], own_waiting)
+    waiting = tokens_ahead * _part_ahead(np.fmin(state[WAITING], sent - running), accounts)
+    ahead = tokens_ahead * _part_ahead(sent - running, accounts) - np.fmin(accounts[TOKENS_LOADING], waiting)
     others = np.fmax(0.0, running - sent)
     held = accounts[TOKENS_HELD] + np.fmax(0.0, tokens_ahead - ahead) + others * tokens_each
-    wanted = ahead + n_tokens
-    missing = np.fmax(0.0, wanted * used / np.maximum(held, 1.0 + n_tokens) + used - 1.0 - UNSURE)
-    size = state[GPU_TOKENS]
-    per_token = np.where(size > 0, 1.0 / np.maximum(1.0, size), 0.0)  # 0 and NaN are unknown
-    new_part = np.fmin(1.0, accounts[WORK] / np.maximum(1.0, tokens_ahead))
-    lacking = (new_tokens + ahead * new_part) * per_token + used - 1.0
-    larger: FloatArray = np.fmax(missing, np.where(lacking > UNSURE, lacking + n_tokens * per_token, 0.0))
-    return larger
+    per_token = _per_token(state[GPU_TOKENS])
+    per_token = np.where(per_token > 0.0, per_token, used / np.maximum(held, 1.0 + n_tokens))
+    lacking = (_taken(n_tokens, new_tokens, accounts) + ahead) * per_token + used - 1.0
+    return np.where(lacking > UNSURE, lacking + n_tokens * per_token, 0.0)
+
+
+def _taken(n_tokens: float, new_tokens: FloatArray, accounts: FloatArray) -> FloatArray:
+    """Return the tokens of a prompt whose blocks nobody else uses, so that they take free ones, as far as that is known."""
+    taken: FloatArray = np.fmax(
+        np.fmin(new_tokens, n_tokens), n_tokens - accounts[TOKENS_IN_USE]
+    )  # NaN is unknown
+    return taken
+
+
+def _per_token(gpu_tokens: FloatArray) -> FloatArray:
+    """Return the part of the GPU blocks that a token takes; 0 if their number is unknown, which is 0 or NaN."""
+    return np.where(gpu_tokens > 0, 1.0 / np.maximum(1.0, gpu_tokens), 0.0)
 
 
 def _part_ahead(n: FloatArray, accounts: FloatArray) -> FloatArray:

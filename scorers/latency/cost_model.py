@@ -20,7 +20,7 @@ from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .lengths import OutputLengths
-from .lines import LOG_PACE, MEMORY, N_LINES, QUEUE
+from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
 from .means import RunningMean, SharedMeans
 from .operations import cost_totals
 from .params import LatencyCostParams
@@ -38,6 +38,7 @@ MOST_NEAR = 0.05
 them, which does not change their order."""
 
 NOTHING_OWN: FloatArray = np.zeros((N_LINES, 1))
+NOTHING_OWN[TOKENS_IN_USE] = math.nan
 NOTHING_OWN.flags.writeable = False
 
 
@@ -107,6 +108,10 @@ class CostModel:
         """Return the running mean of the tokens that an endpoint computes for a request."""
         return self._work_tokens.value
 
+    def residence_ms(self, model: str) -> float:
+        """Return the milliseconds for which a request to a model usually holds its blocks: those of its response."""
+        return self.lengths.mean(model) * self._tpot_ms.value
+
     @property
     def resolution(self) -> float:
         """Return the relative difference of costs below which the model does not distinguish them.
@@ -144,7 +149,7 @@ class CostModel:
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
-        accounts = self.accounts.columns(candidates)
+        accounts = self.accounts.columns(candidates, request.prefix)
         expected = self._last = self._expected(request, candidates, accounts)
         return expected
 
@@ -170,17 +175,23 @@ class CostModel:
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
         tpot = self.tpot.features_of(quantities, own, now=request.now)
         pace = math.exp(own[LOG_PACE])
-        n_prompt = float(request.n_tokens)
+        n_prompt, prefix = float(request.n_tokens), decision.best.prefix
+        new = min(n_prompt, quantities[PREFILL] + sum(quantities[N_FEATURES:]))
+        n_held = max(new, 0.0 if math.isnan(own[TOKENS_IN_USE]) else n_prompt - own[TOKENS_IN_USE])
+        picked_row = self.accounts.row(decision.picked[0])
         opened = OpenRequest(
             decision,
-            self.accounts.row(decision.picked[0]),
+            picked_row,
             group,
             quantities,
             expected_ms=float(found.ttft_ms[row]),
             work=tokens,
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
-            n_prompt=n_prompt,
-            n_lacking=n_prompt if quantities[MEMORY] else 0.0,
+            n_held=n_held,
+            n_loading=n_held if any(quantities[N_FEATURES:]) and not quantities[MEMORY] else 0.0,
+            prompt=self.accounts.hold(
+                picked_row, request.prefix, prefix.block_size if prefix is not None else 0
+            ),
             tpot_features=tpot,
             computes=computes,
         )
@@ -259,7 +270,7 @@ class CostModel:
             typical=Typical(
                 self._prompt_tokens.value,
                 self._work_tokens.value,
-                self.lengths.mean(request.model) * self._tpot_ms.value,
+                self.residence_ms(request.model),
             ),
         )
         return Expected(request, candidates, accounts, *quantities)
@@ -285,6 +296,6 @@ class CostModel:
             expected_ms=float(found.ttft_ms[0]),
             work=0.0,
             tokens=0.0,
-            n_prompt=0.0,
+            n_held=0.0,
             tpot_features=self.tpot.features_of(quantities, float_cells(found.accounts, 0), now=decision.at),
         )

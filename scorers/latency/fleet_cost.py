@@ -51,8 +51,8 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     """Factor of the price of work; 0 makes each request look after itself alone."""
     max_price: Annotated[float, Meta(ge=0)] = 30.0
     """Highest price of a millisecond of work, in milliseconds of waiting."""
-    residency_factor: Annotated[float, Meta(ge=0)] = 0.3
-    """Part of the time to compute its prompt that the blocks of a request on a full endpoint cost others by waits for blocks."""
+    residency_factor: Annotated[float, Meta(ge=0)] = 1.5
+    """Time that holding all blocks of a full endpoint costs others by waits for blocks, as a part of the time they are held."""
     displacement_factor: Annotated[float, Meta(ge=0)] = 2.4
     """Part of the time to compute displaced tokens again that displacing them costs, if no slower tier has them."""
     miss_ms: Annotated[float, Meta(ge=0)] = 30_000.0
@@ -67,10 +67,11 @@ class FleetCostScorer(LatencyCostScorer):
     wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go anywhere. The price is
     half of each, so an idle endpoint computes a prefix again sooner than a busy one.
 
-    The blocks that a request holds until its response ends make others wait, the more the fuller the endpoint is; the uncached
+    The blocks that a request takes until its response ends make others wait, the more the fuller the endpoint is; the uncached
     tokens stay, and displace as many. What is displaced costs the time to compute it again, less the part that slower tiers give
-    back. So `memory = residency_factor * utilization * time(prompt) + lost * time(displaced)`, with the mean time per token of
-    all endpoints. `lost` is `displacement_factor` times the part of the tokens missing on the GPU that recent requests had to
+    back. So `memory = residency_factor * utilization * taken * residence + lost * time(displaced)`, with the mean time per token of
+    all endpoints. `taken` is the part of the endpoint's blocks that the prompt needs beside those that requests there hold of it
+    anyway, and `residence` the time for which a request usually holds its blocks. `lost` is `displacement_factor` times the part of the tokens missing on the GPU that recent requests had to
     compute, and not to load. Displaced are the uncached tokens, more where more than the mean was placed lately, and fewer where
     less was: for tokens that no endpoint has, by `SPREAD` times the difference as a part of the mean, at most by all of them.
 
@@ -78,8 +79,9 @@ class FleetCostScorer(LatencyCostScorer):
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
     requests under way there that are missed because of it, times `miss_ms`.
 
-    Ties: equal costs score the same, and chance decides among those within the model's resolution of the best, see
-    `CostModel.resolution`.
+    Ties: equal costs score the same. Chance decides among those within the model's resolution of the best, see
+    `CostModel.resolution`, if some endpoint has more of the prompt than another. A new prefix goes where it costs least, so that
+    prefixes spread evenly.
 
     Args:
         params: initial costs, and how they are learned.
@@ -107,18 +109,23 @@ class FleetCostScorer(LatencyCostScorer):
         names: tuple[str, ...] = COST_PARTS
         if slo is not None:
             found, names = self._with_objectives(found, expected, slo), OBJECTIVE_PARTS
-        scores = found[-1]
-        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), self._resolution(scores))
+        scores, uncached = found[-1], expected.features[PREFILL]
+        # where nobody has more of a prompt than others, the least cost decides, so that prefixes spread evenly
+        is_near = (
+            self._resolution(scores) if uncached.min(initial=np.inf) < uncached.max(initial=0.0) else 0.0
+        )
+        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), is_near)
 
     def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
         params, typical = self._params, self._typical_tokens
         lost, token_ms = self._lost(), _mean(expected.costs[PREFILL])
         numbers = (
+            float(expected.request.n_tokens),
             max(LEAST_TOKENS, typical.value if typical.is_known else 0.0),
             params.price_factor if typical.is_known else 0.0,
             params.max_price,
-            params.residency_factor * expected.request.n_tokens * token_ms,
+            params.residency_factor * self.model.residence_ms(expected.request.model),
             lost * token_ms,
             HERE,
             params.scale_ms,

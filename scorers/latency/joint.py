@@ -102,7 +102,7 @@ class JointModel:
             prefill: endpoints that can compute its prompt for others; none if pairs are not to be compared.
         """
         alone = self.alone.expect(request, decode)
-        accounts = self.alone.accounts.columns(prefill) if len(prefill) else NOTHING_OWN
+        accounts = self.alone.accounts.columns(prefill, request.prefix) if len(prefill) else NOTHING_OWN
         weighed = self._last = self._weighed(alone, prefill, accounts)
         return weighed
 
@@ -213,7 +213,7 @@ class JointModel:
             expected_ms=float(pairs.ttft_ms[row, column]),
             work=work,
             tokens=float(computing.best.uncached_tokens(found.request)),
-            n_prompt=float(found.request.n_tokens),
+            n_held=float(found.request.n_tokens),
             link=link,
             busy_ms=busy_ms * pairs.pace_of(row),
             prefill_ms=float(pairs.prefill_ms[row]),

@@ -17,13 +17,14 @@
     SENT_AT,
     RECEIVING_AT,
     RECEIVED_AT,
-    TOKENS_LACKING,
+    TOKENS_LOADING,
     PLACED,
     PLACED_AT,
-) = range(19)
+    TOKENS_IN_USE,
+) = range(20)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 19
+N_LINES = 20
 
 TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT, PLACED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""

@@ -29,7 +29,7 @@ inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
 enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kNState };
-enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLacking = 16, kNUsedAccounts };
+enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLoading = 16, kTokensInUse = 19, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
 
 // Part of the GPU blocks within which a wait for blocks is not expected.
@@ -81,21 +81,25 @@ inline double tokens_ahead(const RequestNumbers& request, const Table<double>& s
     return maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * request.typical_work;
 }
 
+// The tokens of a prompt whose blocks nobody else uses.
+inline double tokens_taken(double n_tokens, double new_tokens, const Table<double>& accounts, size_t row) {
+    return fmax(fmin(new_tokens, n_tokens), n_tokens - accounts(kTokensInUse, row));
+}
+
+// The part of the GPU blocks that a token takes; 0 if it is unknown.
+inline double per_token(double gpu_tokens) { return gpu_tokens > 0.0 ? 1.0 / maximum(1.0, gpu_tokens) : 0.0; }
+
 inline double missing_memory(const RequestNumbers& request, double new_tokens, const Table<double>& state, const Table<double>& accounts, double each, size_t row) {
     const double used = state(kStateUsed, row), running = state(kStateRunning, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
     const double tokens_ahead = accounts(kTokensAhead, row);
     const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), each);
-    double ahead = tokens_ahead * part_ahead(sent - running - waiting, each);
-    ahead = ahead + fmin(accounts(kTokensLacking, row), own_waiting);
+    const double ahead = tokens_ahead * part_ahead(sent - running, each) - fmin(accounts(kTokensLoading, row), own_waiting);
     const double others = fmax(0.0, running - sent);
     const double held = accounts(kTokensHeld, row) + fmax(0.0, tokens_ahead - ahead) + others * request.typical_tokens;
-    const double wanted = ahead + request.n_tokens;
-    const double missing = fmax(0.0, wanted * used / maximum(held, 1.0 + request.n_tokens) + used - 1.0 - kUnsure);
-    const double size = state(kStateGpuTokens, row);
-    const double per_token = size > 0.0 ? 1.0 / maximum(1.0, size) : 0.0;  // 0 and NaN are unknown
-    const double new_part = fmin(1.0, accounts(kWork, row) / maximum(1.0, tokens_ahead));
-    const double lacking = (new_tokens + ahead * new_part) * per_token + used - 1.0;
-    return fmax(missing, lacking > kUnsure ? lacking + request.n_tokens * per_token : 0.0);
+    const double told = per_token(state(kStateGpuTokens, row));
+    const double each_token = told > 0.0 ? told : used / maximum(held, 1.0 + request.n_tokens);
+    const double lacking = (tokens_taken(request.n_tokens, new_tokens, accounts, row) + ahead) * each_token + used - 1.0;
+    return lacking > kUnsure ? lacking + request.n_tokens * each_token : 0.0;
 }
 
 // Writes the features of one endpoint, all but that of the adapter; `held` is null if nothing is known of the prompt.
@@ -114,7 +118,7 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     }
     double loaded = 0.0;
     for (size_t load = 0; load < n_loads; ++load) loaded += lines(kNFeatures + load);
-    const double new_tokens = fmin(uncached + loaded, request.n_tokens);
+    const double new_tokens = uncached + loaded;
     lines(kOverhead) = 1.0;
     lines(kQueue) = ahead;
     lines(kPrefill) = uncached;

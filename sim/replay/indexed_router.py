@@ -132,6 +132,7 @@ class IndexedRouter:
             n_tokens=len(request.tokens),
             headers=_headers(request),
             media=tuple(range(request.n_media)),
+            prefix=prefix,
         )
         decision = self._profile.decide(
             view,

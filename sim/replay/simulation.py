@@ -161,8 +161,8 @@ class Replay:
         self._encoded: list[tuple[float, int]] = []
         """Heap of requests whose media are being encoded: when they will be, number."""
         self._prefilling: dict[Request, int] = {}
-        self._loads = {name: Load(0, 0, 0.0, 0.0) for name in self._engines}
-        self._n_scrapes = 0
+        self._loads: dict[str, Load] = {}
+        self._n_scrapes = -1
         self._open: dict[int, _Open] = {}
         self._result = Replayed(counters=[engine.scheduler.counters for engine in self._engines.values()])
 
@@ -264,7 +264,7 @@ class Replay:
         self._progress()
 
     def _scrape(self, now: float) -> None:
-        """Read the loads as of the last scrape time."""
+        """Read the loads as of the last scrape time; the first one is at 0."""
         n_scrapes = floor(now / self._scrape_s)
         if n_scrapes == self._n_scrapes:
             return

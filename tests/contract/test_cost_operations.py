@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kvatlas.scorers.core.candidates import N_STATE, TOKENS
 from kvatlas.scorers.latency import arithmetic, operations
-from kvatlas.scorers.latency.lines import N_FEATURES, N_LINES
+from kvatlas.scorers.latency.lines import N_FEATURES, N_LINES, TOKENS_IN_USE
 
 native = pytest.importorskip("kvatlas.scorers._native")
 
@@ -56,6 +56,7 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     state[TOKENS] = 16.0  # the fleet books whole tokens, whose sum has no rounding errors
     if data.draw(st.booleans()):
         accounts = np.zeros((N_LINES, 1))
+    accounts[TOKENS_IN_USE] = drawn(data, (accounts.shape[1],), UNKNOWN)
     blocks = st.integers(0, 40)
     held = None
     if data.draw(st.booleans()):
@@ -73,7 +74,7 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
 
     both("cost_totals", features, costs)
     placed = drawn(data, (n,), st.sampled_from((-1.0, -0.3, 0.0, 1 / 3, 1.0)))
-    prices = (3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
+    prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
     both("fleet_costs", totals, features, costs, accounts, state, placed, prices)
 
 
@@ -121,7 +122,7 @@ def quantities(**given: Any) -> object:
         pytest.param(lambda: native.cost_totals(STATE, STATE[:3]), id="lines"),
         pytest.param(
             lambda: native.fleet_costs(
-                np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), (0.0,) * 7
+                np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), (0.0,) * 8
             ),
             id="prices",
         ),

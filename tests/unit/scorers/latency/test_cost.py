@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 import pytest
@@ -12,11 +14,10 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Adapters, Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.arithmetic import UNSURE
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.features import ATTENTION_TOKENS, Typical, features
 from kvatlas.scorers.latency.groups import MAX_GROUPS
-from kvatlas.scorers.latency.lines import N_LINES
+from kvatlas.scorers.latency.lines import N_LINES, TOKENS_IN_USE
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.ttft import ADAPTER_MS, BATCH_MS
 from support.built import built
@@ -52,9 +53,12 @@ NAMES = (
 )
 
 
-def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str, float]:
-    """Return the features of an endpoint that are not 0, by name."""
+def quantities(
+    candidate: Candidate, request: RequestView = REQUEST, *, in_use: float = math.nan
+) -> dict[str, float]:
+    """Return the features of an endpoint that are not 0, by name; requests there hold `in_use` tokens of the prompt."""
     accounts = np.zeros((N_LINES, 1))
+    accounts[TOKENS_IN_USE] = in_use
     columns, _, _ = features(
         request,
         Candidates.of([candidate]),
@@ -67,8 +71,8 @@ def quantities(candidate: Candidate, request: RequestView = REQUEST) -> dict[str
     return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}
 
 
-MEMORY_OF_FULL = 5000 * (160 * 0.99 / 4000 + 0.99 - 1 - UNSURE)
-"""Four requests of 1000 tokens hold 99 % of the blocks."""
+MEMORY_OF_FULL = 5000 * ((160 + 160) * 0.99 / 4000 + 0.99 - 1)
+"""Four requests of 1000 tokens hold 99 % of the blocks; this prompt needs its own, and those of a whole one must become free."""
 
 
 BLOCKS_OF_TWO_PROMPTS = 5000 * ((160 + 160) / 320 + 0.55 - 1)
@@ -112,11 +116,6 @@ def pairs(uncached: float) -> float:
             id="gpu_is_full",
         ),
         pytest.param(
-            endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.99)),
-            {"batch": 4, "memory": pytest.approx(MEMORY_OF_FULL)},
-            id="cached_blocks_take_room_too",
-        ),
-        pytest.param(
             endpoint(of=load(running=4, kv=0.97)), {"prefill": 160, "batch": 4}, id="gpu_is_nearly_full"
         ),
         pytest.param(
@@ -151,6 +150,24 @@ def test_features_are_what_delays_the_first_token(candidate: Candidate, expected
 
     assert found.pop("attention", 0.0) == pytest.approx(pairs(expected.get("prefill", 0)))
     assert found == expected | {"overhead": 1}
+
+
+@pytest.mark.parametrize(
+    ("in_use", "missing"),
+    [
+        pytest.param(0, 160 / 320, id="nobody"),
+        pytest.param(96, 64 / 320, id="some_of_it"),
+        pytest.param(160, 0, id="all_of_it"),
+        pytest.param(math.nan, 0, id="unknown"),
+    ],
+)
+def test_cached_blocks_that_nobody_uses_take_room_as_new_ones_do(in_use: float, missing: float) -> None:
+    whole = endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.9, gpu_tokens=320))
+
+    found = quantities(whole, in_use=in_use)
+
+    blocks = missing + 0.9 - 1 + 160 / 320 if missing else 0.0
+    assert found.get("memory", 0.0) == pytest.approx(5000 * blocks)
 
 
 def test_an_adapter_that_another_endpoint_has_loaded_costs_its_load() -> None:

@@ -14,14 +14,13 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import PREFILL_SPEED, Candidate, RequestView
 from kvatlas.scorers.latency import accounts
-from kvatlas.scorers.latency.arithmetic import UNSURE
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.tpot import TOKEN_MS
-from support.candidates import endpoint, load
+from support.candidates import endpoint, held, load
 from support.rating import routed_to
 
 PARAMS = LatencyCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0)
@@ -91,26 +90,25 @@ def test_nothing_is_computed_of_prompts_that_wait_in_the_engine() -> None:
 
 
 def test_requests_that_wait_for_a_load_hold_their_blocks_already() -> None:
-    """Two of three hold 90 % of the blocks, so that the next one of equal length has no room; the third is the question."""
+    """Three of 1,000 tokens are there, of which two run, with room for five; the third waits, and the fourth is the question."""
 
-    def memory(*, third_lacks: bool) -> float:
-        costs = model(fit=False)
+    def memory(*, third_loads: bool) -> float:
+        costs = CostModel(msgspec.structs.replace(PARAMS, fit=False), ("gpu", "cpu"))
         for _ in range(2):
             decision = send(costs, "a", 1000)
             costs.answered(decision, ttft_s=1.0)
-        # with 60 % in use a third one has room, and waits for something else
-        seen = endpoint("a", of=load(running=2, kv=0.9 if third_lacks else 0.6), in_flight=(2, 0))
+        prefix = held(cpu=10) if third_loads else None
+        seen = endpoint("a", prefix=prefix, of=load(running=2, kv=0.6, gpu_tokens=5000), in_flight=(2, 0))
         request = view(1000, 1.0)
         costs.expect(request, Candidates.of([seen]))
         costs.picked(request, msgspec.structs.replace(routed_to(seen, n_tokens=1000), at=1.0))
-        now = endpoint("a", of=load(waiting=1, running=2, kv=0.9), in_flight=(3, 1000))
+        state = load(waiting=1, running=2, kv=0.9, gpu_tokens=5000)
+        now = endpoint("a", of=state, in_flight=(3, 1000))
         return float(costs.expect(view(1000, 1.1), Candidates.of([now])).features[MEMORY, 0])
 
-    loads, lacks = memory(third_lacks=False), memory(third_lacks=True)
-
-    residence_ms = PRIOR_TOKENS * TOKEN_MS
-    assert loads / residence_ms == pytest.approx(0.9 / 3 + 0.9 - 1 - UNSURE)
-    assert lacks / residence_ms == pytest.approx(0.9 / 2 * 2 + 0.9 - 1 - UNSURE)
+    residence_ms, prompt = PRIOR_TOKENS * TOKEN_MS, 1000 / 5000
+    assert memory(third_loads=True) / residence_ms == pytest.approx(prompt + 0.9 - 1 + prompt)
+    assert memory(third_loads=False) / residence_ms == pytest.approx(2 * prompt + 0.9 - 1 + prompt)
 
 
 def test_costs_begin_at_the_speed_that_an_engine_publishes() -> None:

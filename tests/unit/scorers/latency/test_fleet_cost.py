@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
+from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
+from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 from support.rating import rated, routed_to
@@ -71,15 +75,46 @@ def test_cost_of_an_idle_fleet_is_the_own_time(candidate: Candidate) -> None:
     assert beyond_own(make(), candidate) == [0.0]
 
 
-@pytest.mark.parametrize(("kv", "ms"), [(0.0, 0), (0.25, 100), (1.0, 400)])
-def test_blocks_cost_more_the_fuller_the_endpoint(kv: float, ms: float) -> None:
-    assert beyond_own(make(), endpoint(of=load(kv=kv))) == [pytest.approx(ms)]
+HALF = 320
+"""Tokens for which a GPU has room of which the prompt takes half."""
+
+
+@pytest.mark.parametrize("kv", [0.0, 0.25, 1.0])
+def test_blocks_cost_more_the_fuller_the_endpoint(kv: float) -> None:
+    whole_ms = PARAMS.residency_factor * PRIOR_TOKENS * TOKEN_MS
+
+    assert beyond_own(make(), endpoint(of=load(kv=kv, gpu_tokens=HALF))) == [pytest.approx(whole_ms * kv / 2)]
+    assert beyond_own(make(), endpoint(of=load(kv=kv))) == [0.0], "an engine that does not tell its size"
 
 
 def test_equal_endpoints_are_filled_evenly() -> None:
-    fuller, emptier = costs(make(picks=1), endpoint("a", of=load(kv=0.6)), endpoint("b", of=load(kv=0.4)))
+    fuller, emptier = (
+        endpoint(name, of=load(kv=kv, gpu_tokens=1600)) for name, kv in (("a", 0.6), ("b", 0.4))
+    )
 
-    assert emptier < fuller
+    most, least = costs(make(picks=1), fuller, emptier)
+
+    assert least < most
+
+
+def test_blocks_that_requests_hold_already_cost_nothing() -> None:
+    scorer, state = make(), load(kv=0.5, gpu_tokens=HALF)
+    asked = msgspec.structs.replace(REQUEST, prefix=Prefix(array("I", range(160))))
+    alone, shared = (endpoint(name, prefix=held(gpu=10), of=state) for name in ("alone", "shared"))
+
+    def memory() -> list[float]:
+        rows = scorer.rate(asked, Candidates.of([alone, shared])).inputs
+        assert rows is not None
+        assert rows.parts is not None
+        return dict(zip(rows.parts.names, rows.parts.values.tolist(), strict=True))["memory"]
+
+    blocks_ms = PARAMS.residency_factor * PRIOR_TOKENS * TOKEN_MS * 0.5 / 2
+    assert memory() == pytest.approx([blocks_ms, blocks_ms])
+    decision = routed_to(shared, n_tokens=160)
+    scorer.picked(asked, decision)
+    assert memory() == pytest.approx([blocks_ms, 0.0])
+    scorer.ended(decision, tpot_s=None)
+    assert memory() == pytest.approx([blocks_ms, blocks_ms])
 
 
 def test_work_costs_more_the_more_requests_wait() -> None:

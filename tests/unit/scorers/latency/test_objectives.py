@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
+from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import Candidate, RequestView
@@ -11,7 +14,9 @@ from kvatlas.scorers.core.ratings import Parts
 from kvatlas.scorers.core.slo import Slo
 from kvatlas.scorers.latency import objectives
 from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
+from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.objectives import RunningObjectives
+from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.candidates import TIERS, endpoint, held, load
 from support.rating import rated, routed_to
 
@@ -19,17 +24,18 @@ N_TOKENS = 160
 PARAMS = FleetCostParams(
     overhead_ms=10.0,
     prefill_tokens_per_second=1000.0,
-    residency_factor=2.5,
+    residency_factor=4000.0 / (PRIOR_TOKENS * TOKEN_MS),
     displacement_factor=0.0,
     scale_ms=100.0,
     fit=False,
 )
-PLAIN = RequestView(model="m", now=0.0, n_tokens=N_TOKENS)
+PREFIX = Prefix(array("I", range(N_TOKENS)))
+PLAIN = RequestView(model="m", now=0.0, n_tokens=N_TOKENS, prefix=PREFIX)
 
 
 def wanting(**limits: float) -> RequestView:
     headers = {f"x-slo-{name}-ms": str(ms) for name, ms in limits.items()}
-    return RequestView(model="m", now=0.0, n_tokens=N_TOKENS, headers=headers)
+    return RequestView(model="m", now=0.0, n_tokens=N_TOKENS, headers=headers, prefix=PREFIX)
 
 
 def costs(scorer: FleetCostScorer, request: RequestView, *fleet: Candidate) -> list[float]:
@@ -50,8 +56,11 @@ def send(scorer: FleetCostScorer, to: Candidate, *, tpot_ms: float) -> Decision:
 
 
 COLD = endpoint("cold")
-FULLER = endpoint("fuller", prefix=held(gpu=10), of=load(kv=0.25))
-FULL = endpoint("full", prefix=held(gpu=10), of=load(kv=0.5))
+FULLER, FULL = (
+    endpoint(name, prefix=held(gpu=10), of=load(kv=kv, gpu_tokens=10 * N_TOKENS))
+    for name, kv in (("fuller", 0.25), ("full", 0.5))
+)
+"""What a request takes there costs others 100 and 200 ms; to compute its prompt takes about 160 ms."""
 
 
 def test_request_goes_where_it_meets_its_objective_although_others_wait_longer() -> None:

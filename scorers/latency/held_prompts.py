@@ -1,0 +1,95 @@
+"""Prompts of own requests under way, by endpoint: what their blocks on a GPU have in common with a new prompt."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from ...indexer.prefix import Prefix
+from ...indexer.prefix_tree import PrefixNode, PrefixTree
+from ..core.columns import FloatArray, RowArray
+
+MAX_KEYS = 4_000_000
+"""Distinct block keys at once, 32 MB: 600 prompts of 100,000 tokens that share nothing. Further prompts are not followed."""
+
+
+class HeldPrompt(NamedTuple):
+    """A prompt whose blocks a request holds.
+
+    Attributes:
+        row: of its endpoint.
+        block_size: tokens per block.
+        end: of its path in the tree of this block size.
+    """
+
+    row: int
+    block_size: int
+    end: PrefixNode[int]
+
+
+class HeldPrompts:
+    """Prompts that requests hold on each endpoint. Bounded.
+
+    Args:
+        max_keys: distinct block keys at once.
+    """
+
+    def __init__(self, max_keys: int = MAX_KEYS) -> None:
+        self._max_keys = max_keys
+        self._trees: dict[int, PrefixTree[int]] = {}
+        """By block size; none is empty."""
+
+    @property
+    def n_keys(self) -> int:
+        """Distinct block keys of all prompts."""
+        return sum(tree.n_keys for tree in self._trees.values())
+
+    def add(self, row: int, prefix: Prefix | None, block_size: int) -> HeldPrompt | None:
+        """Note that a request holds its prompt; None if its blocks are unknown, or too many are followed.
+
+        Cost: see `PrefixTree.enter`.
+        """
+        keys = prefix.keys(block_size) if prefix is not None and block_size else None
+        if not keys or self.n_keys + len(keys) > self._max_keys:
+            return None
+        tree = self._trees.get(block_size)
+        if tree is None:
+            tree = self._trees[block_size] = PrefixTree()
+        return HeldPrompt(row, block_size, tree.enter(row, keys))
+
+    def remove(self, prompt: HeldPrompt) -> None:
+        """Note that a request gave its blocks back."""
+        tree = self._trees[prompt.block_size]
+        tree.leave(prompt.row, prompt.end)
+        if not tree:
+            del self._trees[prompt.block_size]
+
+    def move(self, prompt: HeldPrompt, row: int) -> HeldPrompt:
+        """Give a prompt to another row. Cost: O(blocks)."""
+        keys = prompt.end.path()
+        self.remove(prompt)
+        tree = self._trees.setdefault(prompt.block_size, PrefixTree())
+        return HeldPrompt(row, prompt.block_size, tree.enter(row, keys))
+
+    def tokens(self, prefix: Prefix | None, n_rows: int) -> FloatArray:
+        """Return the leading tokens of a prompt whose blocks requests hold, by row; NaN if its blocks are unknown.
+
+        Cost: see `PrefixTree.along`, plus one operation on columns per branch.
+        """
+        if prefix is None:
+            return np.full(n_rows, math.nan)
+        tokens = np.zeros(n_rows)
+        for block_size, tree in self._trees.items():
+            for node, n_blocks in tree.along(prefix.keys(block_size)):
+                rows = _rows(node)
+                tokens[rows] = np.maximum(tokens[rows], n_blocks * block_size)
+        return tokens
+
+
+def _rows(node: PrefixNode[int]) -> RowArray:
+    """Return the rows whose prompts pass through a node. Cost: O(1) until they change."""
+    if node.derived is None:
+        node.derived = np.fromiter(node.counts, np.intp, len(node.counts))
+    return cast("RowArray", node.derived)
