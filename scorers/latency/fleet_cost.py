@@ -37,7 +37,7 @@ N_OWN = 4
 OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 """Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
 
-SPREAD = 1.5
+SPREAD = 3.0
 """Weight of how unevenly tokens were placed, for prefixes that no endpoint has."""
 
 STEP = 0.02
