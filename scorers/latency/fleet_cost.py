@@ -34,6 +34,9 @@ HERE = 0.5
 N_OWN = 4
 """Number of the first parts of a cost, which are the request's own time to first token."""
 
+NEW_PREFIX = 0.2
+"""Part of the resolution that counts where no endpoint has more of a prompt than another, so that new prefixes spread evenly."""
+
 OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 """Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
 
@@ -80,8 +83,7 @@ class FleetCostScorer(LatencyCostScorer):
     requests under way there that are missed because of it, times `miss_ms`.
 
     Ties: equal costs score the same. Chance decides among those within the model's resolution of the best, see
-    `CostModel.resolution`, if some endpoint has more of the prompt than another. A new prefix goes where it costs least, so that
-    prefixes spread evenly.
+    `CostModel.resolution`, or within `NEW_PREFIX` of it if no endpoint has more of the prompt than another.
 
     Args:
         params: initial costs, and how they are learned.
@@ -110,11 +112,10 @@ class FleetCostScorer(LatencyCostScorer):
         if slo is not None:
             found, names = self._with_objectives(found, expected, slo), OBJECTIVE_PARTS
         scores, uncached = found[-1], expected.features[PREFILL]
-        # where nobody has more of a prompt than others, the least cost decides, so that prefixes spread evenly
-        is_near = (
-            self._resolution(scores) if uncached.min(initial=np.inf) < uncached.max(initial=0.0) else 0.0
-        )
-        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), is_near)
+        resolution = self._resolution(scores)
+        if uncached.min(initial=np.inf) >= uncached.max(initial=0.0):
+            resolution *= NEW_PREFIX
+        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), resolution)
 
     def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""

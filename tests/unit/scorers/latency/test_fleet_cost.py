@@ -106,7 +106,8 @@ def test_blocks_that_requests_hold_already_cost_nothing() -> None:
         rows = scorer.rate(asked, Candidates.of([alone, shared])).inputs
         assert rows is not None
         assert rows.parts is not None
-        return dict(zip(rows.parts.names, rows.parts.values.tolist(), strict=True))["memory"]
+        values: list[float] = rows.parts.values[rows.parts.names.index("memory")].tolist()
+        return values
 
     blocks_ms = PARAMS.residency_factor * PRIOR_TOKENS * TOKEN_MS * 0.5 / 2
     assert memory() == pytest.approx([blocks_ms, blocks_ms])

@@ -62,7 +62,7 @@ def test_learned_costs_are_shared(replicas: int) -> None:
 
 
 def test_chance_decides_otherwise_by_its_name() -> None:
-    config = replica_configs(FLEET)["latency"]
+    config = replica_configs(FLEET)["weights"]
     first, again, other = (
         replay_replicas(TRACE, FLEET, config, Sharing(frozenset()), replicas=1, chance=chance).figures
         for chance in ("", "", "other")

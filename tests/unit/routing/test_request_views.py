@@ -1,0 +1,17 @@
+"""A request as scorers see it."""
+
+from __future__ import annotations
+
+from array import array
+
+from kvatlas.indexer.prefix import Prefix
+from kvatlas.routing.request_views import request_view
+
+
+def test_scorers_see_the_block_keys_of_the_prompt() -> None:
+    prefix = Prefix(array("I", range(40)))
+
+    with_keys, without = request_view("m", prefix), request_view("m", None)
+
+    assert (with_keys.prefix, with_keys.n_tokens) == (prefix, 40)
+    assert (without.prefix, without.n_tokens) == (None, 0)
