@@ -244,8 +244,9 @@ def _missing_memory(
     """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
 
     Requests in the engine share the blocks that are in use; cached blocks that nobody uses are as good as free, and taken when a
-    request finds its prefix there. So this request takes what no request there holds of its prompt, and at least what is new on the GPU,
-    and those ahead take theirs, except those that wait in the engine for a load with their blocks. If too few are free, the blocks of a whole prompt must become so, since they do prompt by prompt.
+    request finds its prefix there. So this request takes what no request there holds of its prompt, and at least what is new on
+    the GPU; and those ahead take theirs, except those that wait in the engine for a load with their blocks. If too few are free,
+    the blocks of a whole prompt must become so, since they do prompt by prompt.
 
     What part of the memory a token takes says the engine, or else the blocks in use with the prompts of the requests that hold them.
     """

@@ -74,9 +74,10 @@ class FleetCostScorer(LatencyCostScorer):
     tokens stay, and displace as many. What is displaced costs the time to compute it again, less the part that slower tiers give
     back. So `memory = residency_factor * utilization * taken * residence + lost * time(displaced)`, with the mean time per token of
     all endpoints. `taken` is the part of the endpoint's blocks that the prompt needs beside those that requests there hold of it
-    anyway, and `residence` the time for which a request usually holds its blocks. `lost` is `displacement_factor` times the part of the tokens missing on the GPU that recent requests had to
-    compute, and not to load. Displaced are the uncached tokens, more where more than the mean was placed lately, and fewer where
-    less was: for tokens that no endpoint has, by `SPREAD` times the difference as a part of the mean, at most by all of them.
+    anyway, and `residence` the time for which a request usually holds its blocks. `lost` is `displacement_factor` times the part
+    of the tokens missing on the GPU that recent requests had to compute, and not to load. Displaced are the uncached tokens, more
+    where more than the mean was placed lately, and fewer where less was: for tokens that no endpoint has, by `SPREAD` times the
+    difference as a part of the mean, at most by all of them.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
