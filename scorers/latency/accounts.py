@@ -70,7 +70,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         tokens: the same as the fleet books them.
         n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there hold too.
         n_loading: these tokens if it waits for a load with its blocks, otherwise 0.
-        prompt: the same blocks among those of others; None if they are not followed.
+        prompt: its blocks among those of others, from `Accounts.open`; None if they are not followed.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
@@ -149,10 +149,6 @@ class Accounts:
         table[TOKENS_IN_USE] = self._prompts.tokens(prefix, self._table.shape[1]).take(places)
         return table
 
-    def hold(self, row: int, prefix: Prefix | None, block_size: int) -> HeldPrompt | None:
-        """Note that a request is about to hold the blocks of a prompt until its end; None if they are not followed."""
-        return self._prompts.add(row, prefix, block_size)
-
     def row(self, name: str) -> int:
         """Return the row of an endpoint, a new one for a new name."""
         row = self._rows.get(name)
@@ -164,9 +160,18 @@ class Accounts:
                 self._cells = _cells_of(self._table)
         return row
 
-    def open(self, request: OpenRequest, *, busy_ms: float, now: float) -> None:
-        """Count a request that was sent to an endpoint, which takes `busy_ms` for its prompt."""
-        cells, row = self._cells, request.row
+    def open(self, request: OpenRequest, *, busy_ms: float, now: float, prefix: Prefix | None = None) -> None:
+        """Count a request that was sent to an endpoint.
+
+        Args:
+            request: the request.
+            busy_ms: time that the endpoint takes for its prompt.
+            now: monotonic seconds.
+            prefix: block keys of the prompt, so that others are known to share them; None if they are unknown.
+        """
+        cells, row, match = self._cells, request.row, request.decision.best.prefix
+        if match is not None:
+            request.prompt = self._prompts.add(row, prefix, match.block_size)
         if request.computes:
             faded = math.exp((cells[BUSY_AT, row] - now) / BUSY_S)
             cells[BUSY_MS, row] = cells[BUSY_MS, row] * faded + busy_ms

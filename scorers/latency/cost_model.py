@@ -175,13 +175,12 @@ class CostModel:
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
         tpot = self.tpot.features_of(quantities, own, now=request.now)
         pace = math.exp(own[LOG_PACE])
-        n_prompt, prefix = float(request.n_tokens), decision.best.prefix
+        n_prompt = float(request.n_tokens)
         new = min(n_prompt, quantities[PREFILL] + sum(quantities[N_FEATURES:]))
         n_held = max(new, 0.0 if math.isnan(own[TOKENS_IN_USE]) else n_prompt - own[TOKENS_IN_USE])
-        picked_row = self.accounts.row(decision.picked[0])
         opened = OpenRequest(
             decision,
-            picked_row,
+            self.accounts.row(decision.picked[0]),
             group,
             quantities,
             expected_ms=float(found.ttft_ms[row]),
@@ -189,9 +188,6 @@ class CostModel:
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
             n_held=n_held,
             n_loading=n_held if any(quantities[N_FEATURES:]) and not quantities[MEMORY] else 0.0,
-            prompt=self.accounts.hold(
-                picked_row, request.prefix, prefix.block_size if prefix is not None else 0
-            ),
             tpot_features=tpot,
             computes=computes,
         )
@@ -200,7 +196,7 @@ class CostModel:
         self.means.add("prompt", n_prompt)
         if computes:
             self.note_work(tokens)
-        self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now)
+        self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now, prefix=request.prefix)
 
     def note_work(self, n_tokens: float) -> None:
         """Learn the typical work of a request from that of one."""

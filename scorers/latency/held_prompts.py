@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -54,10 +55,7 @@ class HeldPrompts:
         keys = prefix.keys(block_size) if prefix is not None and block_size else None
         if not keys or self.n_keys + len(keys) > self._max_keys:
             return None
-        tree = self._trees.get(block_size)
-        if tree is None:
-            tree = self._trees[block_size] = PrefixTree()
-        return HeldPrompt(row, block_size, tree.enter(row, keys))
+        return self._entered(row, keys, block_size)
 
     def remove(self, prompt: HeldPrompt) -> None:
         """Note that a request gave its blocks back."""
@@ -70,8 +68,7 @@ class HeldPrompts:
         """Give a prompt to another row. Cost: O(blocks)."""
         keys = prompt.end.path()
         self.remove(prompt)
-        tree = self._trees.setdefault(prompt.block_size, PrefixTree())
-        return HeldPrompt(row, prompt.block_size, tree.enter(row, keys))
+        return self._entered(row, keys, prompt.block_size)
 
     def tokens(self, prefix: Prefix | None, n_rows: int) -> FloatArray:
         """Return the leading tokens of a prompt whose blocks requests hold, by row; NaN if its blocks are unknown.
@@ -86,6 +83,12 @@ class HeldPrompts:
                 rows = _rows(node)
                 tokens[rows] = np.maximum(tokens[rows], n_blocks * block_size)
         return tokens
+
+    def _entered(self, row: int, keys: array[int], block_size: int) -> HeldPrompt:
+        tree = self._trees.get(block_size)
+        if tree is None:
+            tree = self._trees[block_size] = PrefixTree()
+        return HeldPrompt(row, block_size, tree.enter(row, keys))
 
 
 def _rows(node: PrefixNode[int]) -> RowArray:

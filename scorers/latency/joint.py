@@ -102,7 +102,7 @@ class JointModel:
             prefill: endpoints that can compute its prompt for others; none if pairs are not to be compared.
         """
         alone = self.alone.expect(request, decode)
-        accounts = self.alone.accounts.columns(prefill, request.prefix) if len(prefill) else NOTHING_OWN
+        accounts = self.alone.accounts.columns(prefill) if len(prefill) else NOTHING_OWN
         weighed = self._last = self._weighed(alone, prefill, accounts)
         return weighed
 
