@@ -26,6 +26,7 @@ from .lines import (
     PACE_TARGETS,
     PLACED,
     PLACED_AT,
+    PLACED_NEW,
     PLACED_S,
     READY_AT,
     RECEIVED_AT,
@@ -75,6 +76,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_tpot_ms: predicted time per output token.
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
+        is_new: whether no endpoint had more of its prompt than another.
         ready_at: monotonic seconds at which its prompt is expected to be computed.
         is_foreseen: whether the expectation included all requests sent there before. It did not if a sibling picked the same
             endpoint at the same time; its time is then not learned from.
@@ -94,6 +96,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_tpot_ms: float = math.nan
     has_begun: bool = False
     computes: bool = True
+    is_new: bool = False
     ready_at: float = 0.0
     is_foreseen: bool = True
 
@@ -108,8 +111,8 @@ class Accounts:
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
     when; of the tokens of prompts whose response has not begun those of requests that wait for a load with their blocks; the decayed
-    tokens that were to be computed there, with the time of their last change; and the tokens of the present prompt whose blocks
-    requests hold there, NaN if that is unknown. Requests whose prompt another endpoint
+    tokens that were to be computed there, with the time of their last change; the tokens of the present prompt whose blocks
+    requests hold there, NaN if that is unknown; and the part of the decayed tokens that new prompts had. Requests whose prompt another endpoint
     computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
@@ -134,7 +137,7 @@ class Accounts:
         return len(self._open)
 
     def columns(self, candidates: Candidates, prefix: Prefix | None = None) -> FloatArray:
-        """Return the lines of these endpoints, shape (20, n). Cost: O(n); after a change of the fleet in Python.
+        """Return the lines of these endpoints, shape (21, n). Cost: O(n); after a change of the fleet in Python.
 
         Args:
             candidates: the endpoints.
@@ -178,6 +181,9 @@ class Accounts:
             cells[BUSY_AT, row] = now
             faded = math.exp((cells[PLACED_AT, row] - now) / PLACED_S)
             cells[PLACED, row] = cells[PLACED, row] * faded + request.tokens
+            cells[PLACED_NEW, row] = cells[PLACED_NEW, row] * faded + (
+                request.tokens if request.is_new else 0.0
+            )
             cells[PLACED_AT, row] = now
             cells[READY_AT, row] = request.ready_at = max(now, cells[READY_AT, row]) + busy_ms / 1000.0
             if cells[N_AHEAD, row] == 0 and not self._siblings.n_ahead(row):

@@ -66,6 +66,12 @@ class Expected(NamedTuple):
         """Milliseconds of each feature, in the order of `CostModel.terms`; shape (d, n)."""
         return self.costs * self.features
 
+    @property
+    def is_new(self) -> bool:
+        """Return whether no endpoint has more of the prompt than another; False for a single one. Cost: O(n)."""
+        uncached = self.features[PREFILL]
+        return len(uncached) > 1 and bool(np.minimum.reduce(uncached) >= np.maximum.reduce(uncached))
+
 
 class CostModel:
     """Model of the times to first token and per output token of each endpoint.
@@ -190,6 +196,7 @@ class CostModel:
             n_loading=n_held if any(quantities[N_FEATURES:]) and not quantities[MEMORY] else 0.0,
             tpot_features=tpot,
             computes=computes,
+            is_new=found.is_new,
         )
         costs = self.tpot.fits.costs_of(group)
         opened.expected_tpot_ms = pace * sum(map(mul, costs, tpot))

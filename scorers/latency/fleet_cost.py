@@ -19,7 +19,7 @@ from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
-from .lines import N_FEATURES, PLACED, PLACED_AT, PLACED_S, PREFILL
+from .lines import N_FEATURES, PLACED, PLACED_AT, PLACED_NEW, PLACED_S, PREFILL
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
 from .operations import fleet_costs
@@ -33,9 +33,6 @@ HERE = 0.5
 
 N_OWN = 4
 """Number of the first parts of a cost, which are the request's own time to first token."""
-
-NEW_PREFIX = 0.2
-"""Part of the resolution that counts where no endpoint has more of a prompt than another, so that new prefixes spread evenly."""
 
 OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 """Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
@@ -112,11 +109,8 @@ class FleetCostScorer(LatencyCostScorer):
         names: tuple[str, ...] = COST_PARTS
         if slo is not None:
             found, names = self._with_objectives(found, expected, slo), OBJECTIVE_PARTS
-        scores, uncached = found[-1], expected.features[PREFILL]
-        resolution = self._resolution(scores)
-        if uncached.min(initial=np.inf) >= uncached.max(initial=0.0):
-            resolution *= NEW_PREFIX
-        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), resolution)
+        scores = found[-1]
+        return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), self._resolution(scores))
 
     def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
@@ -186,10 +180,13 @@ class FleetCostScorer(LatencyCostScorer):
 def _placed(expected: Expected) -> FloatArray:
     """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, times `SPREAD`; from -1 to 1.
 
-    With less than -1, new tokens would displace fewer than none.
+    For a new prompt the prompts count that were new themselves: they bring others of the same prefix there, so that each endpoint should
+    have as many. With less than -1, new tokens would displace fewer than none.
     """
     accounts = expected.accounts
-    placed: FloatArray = accounts[PLACED] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
+    placed: FloatArray = accounts[PLACED_NEW if expected.is_new else PLACED] * np.exp(
+        (accounts[PLACED_AT] - expected.request.now) / PLACED_S
+    )
     mean = _mean(placed)
     if mean <= 0.0:
         return np.zeros_like(placed)

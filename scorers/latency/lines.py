@@ -21,10 +21,11 @@
     PLACED,
     PLACED_AT,
     TOKENS_IN_USE,
-) = range(20)
+    PLACED_NEW,
+) = range(21)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 20
+N_LINES = 21
 
 TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT, PLACED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""

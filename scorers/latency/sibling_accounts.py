@@ -23,6 +23,7 @@ from .lines import (
     PACE_TARGETS,
     PLACED,
     PLACED_AT,
+    PLACED_NEW,
     PLACED_S,
     READY_AT,
     RECEIVED_AT,
@@ -38,6 +39,9 @@ from .lines import (
 
 SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, TOKENS_LOADING)
 """Lines that add up."""
+
+FADING = (((BUSY_MS,), BUSY_AT, BUSY_S), ((PLACED, PLACED_NEW), PLACED_AT, PLACED_S))
+"""Lines that fade, with that of their last change and their time constant."""
 
 
 class SiblingAccounts:
@@ -150,8 +154,9 @@ def _add(table: FloatArray, other: FloatArray) -> None:
         table[line] += other[line]
     for line in (SINCE, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT):
         np.maximum(table[line], other[line], out=table[line])
-    for total, changed_at, seconds in ((BUSY_MS, BUSY_AT, BUSY_S), (PLACED, PLACED_AT, PLACED_S)):
+    for totals, changed_at, seconds in FADING:
         at = np.maximum(table[changed_at], other[changed_at])
-        table[total] *= np.exp((table[changed_at] - at) / seconds)
-        table[total] += other[total] * np.exp((other[changed_at] - at) / seconds)
+        for total in totals:
+            table[total] *= np.exp((table[changed_at] - at) / seconds)
+            table[total] += other[total] * np.exp((other[changed_at] - at) / seconds)
         table[changed_at] = at

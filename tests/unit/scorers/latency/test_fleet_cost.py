@@ -47,6 +47,12 @@ def pick(scorer: FleetCostScorer, picked: Candidate) -> None:
     scorer.picked(REQUEST, routed_to(picked, n_tokens=REQUEST.n_tokens))
 
 
+def pick_of(scorer: FleetCostScorer, picked: Candidate, *others: Candidate) -> None:
+    """Pick one of several that were weighed."""
+    costs(scorer, picked, *others)
+    pick(scorer, picked)
+
+
 def costs(scorer: FleetCostScorer, *candidates: Candidate) -> list[float]:
     return [each.raw or 0.0 for each in rated(scorer, REQUEST, candidates)]
 
@@ -185,19 +191,36 @@ def test_displacing_costs_nothing_before_the_first_request() -> None:
     assert beyond_own(make(params=DISPLACING), endpoint()) == [0.0]
 
 
-def test_what_no_endpoint_has_costs_less_where_less_was_placed_lately() -> None:
+def test_new_prompts_cost_less_where_fewer_new_ones_were_placed_lately() -> None:
     scorer = make(params=msgspec.structs.replace(DISPLACING, price_factor=0.0))
     more, less = endpoint("more"), endpoint("less")
-    pick(scorer, more)
+    pick_of(scorer, more, less)
 
     assert beyond_own(scorer, more, less) == pytest.approx([2 * PROMPT_MS, 0.0])
+
+
+def test_new_prompts_cost_the_same_wherever_others_were_continued() -> None:
+    scorer = make(params=msgspec.structs.replace(DISPLACING, price_factor=0.0))
+    pick_of(scorer, endpoint("continued", prefix=held(gpu=5)), endpoint("other"))
+
+    assert beyond_own(scorer, endpoint("continued"), endpoint("other")) == pytest.approx([PROMPT_MS] * 2)
+
+
+def test_what_a_prompt_adds_costs_less_where_less_of_all_prompts_was_placed_lately() -> None:
+    scorer = make(params=msgspec.structs.replace(DISPLACING, price_factor=0.0))
+    pick_of(scorer, endpoint("more"), endpoint("less"))
+    pick_of(scorer, endpoint("less", prefix=held(gpu=5)), endpoint("more"))
+
+    on_more, on_less = beyond_own(scorer, endpoint("more"), endpoint("less", prefix=held(gpu=5)))
+
+    assert (on_more, on_less) == pytest.approx((PROMPT_MS + PROMPT_MS / 2, 0.0))
 
 
 def test_nothing_placed_on_a_fast_endpoint_makes_no_cost_negative() -> None:
     params = FleetCostParams(overhead_ms=1.0, prefill_tokens_per_second=1000.0, scale_ms=100.0)
     scorer, busy, fast = make(params=params), endpoint("busy"), endpoint("fast")
     for _ in range(20):
-        pick(scorer, busy)
+        pick_of(scorer, busy, fast)
     accounts = scorer.model.accounts
     for _ in range(200):
         accounts.learn_pace(accounts.row("fast"), -0.5, slowest=8.0)

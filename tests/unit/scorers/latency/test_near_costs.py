@@ -15,22 +15,18 @@ from kvatlas.scorers.latency.cost_model import MOST_NEAR, CostModel
 from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from kvatlas.scorers.latency.lines import LOG_PACE, N_AHEAD, N_LINES, WORK
 from kvatlas.scorers.latency.params import LatencyCostParams
-from support.candidates import endpoint, held
+from support.candidates import endpoint
 from support.rating import decide, routed_to
 
 PARAMS = FleetCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0)
 
 
-def picks(tokens_ahead: int, *, fit: bool = True, is_new: bool = False) -> set[str]:
-    """Return the endpoints that chance picks between an idle one and one with as many tokens in flight, of a prompt of 1,000 tokens.
-
-    A third endpoint is overloaded; it has a part of the prompt unless that `is_new`.
-    """
+def picks(tokens_ahead: int, *, fit: bool = True) -> set[str]:
+    """Return the endpoints that chance picks between an idle one and one with as many tokens in flight, of a prompt of 1,000 tokens."""
     scorer = FleetCostScorer(msgspec.structs.replace(PARAMS, fit=fit, price_factor=0.0), ("gpu",))
     profile = Profile([("cost", scorer, 1.0)], MaxScorePicker())
     request = RequestView(model="m", now=0.0, n_tokens=1000)
-    most = endpoint("most", prefix=None if is_new else held(gpu=1), in_flight=(9, 90_000))
-    fleet = [endpoint("idle"), endpoint("busy", in_flight=(1, tokens_ahead)), most]
+    fleet = [endpoint("idle"), endpoint("busy", in_flight=(1, tokens_ahead))]
     rng = Random(1).random
     decisions = [decide(profile, request, fleet, rng=rng) for _ in range(50)]
     found = {name for each in decisions for name in each.picked}
@@ -43,12 +39,6 @@ def test_chance_decides_between_costs_that_the_model_cannot_tell_apart() -> None
     assert picks(10) == {"idle", "busy"}
     assert picks(100) == {"idle"}
     assert picks(10, fit=False) == {"idle"}, "configured costs are exact"
-
-
-def test_chance_decides_of_prompts_of_which_nobody_has_more_within_a_fifth_of_that() -> None:
-    assert picks(1, is_new=True) == {"idle", "busy"}
-    assert picks(20) == {"idle", "busy"}
-    assert picks(20, is_new=True) == {"idle"}
 
 
 def model() -> CostModel:
