@@ -12,6 +12,7 @@ from ..indexer.figures import BLOCK_SIZE, N_BLOCKS, RANK
 from ..indexer.match_columns import MatchColumns
 from ..scorers.core.candidates import (
     CREDIT,
+    GPU_CACHED,
     GPU_TOKENS,
     KV_UTILIZATION,
     N_STATE,
@@ -30,7 +31,7 @@ from ..scorers.core.model import Adapters, InFlightLoad, Load
 from ..scorers.core.prefix_columns import PrefixColumns
 from .selection import Selections
 
-FROM_SCRAPES = (WAITING, RUNNING, KV_UTILIZATION, UPDATED_AT, GPU_TOKENS)
+FROM_SCRAPES = (WAITING, RUNNING, KV_UTILIZATION, UPDATED_AT, GPU_TOKENS, GPU_CACHED)
 """Lines of the state that are unknown while the load is."""
 
 NO_EVENTS = 1.0
@@ -124,15 +125,21 @@ class FleetTable:
 
     # -- state ----------------------------------------------------------------------------------------------------
 
-    def set_load(self, name: str, load: Load) -> None:
-        """Show the newest load of an endpoint; an unknown name is ignored. Cost: O(1)."""
+    def set_load(self, name: str, load: Load, gpu_cached_tokens: int) -> None:
+        """Show the newest load of an endpoint; an unknown name is ignored. Cost: O(1).
+
+        Args:
+            name: of the endpoint.
+            load: as it was scraped.
+            gpu_cached_tokens: what the index knows in place of the load's own number.
+        """
         row = self.rows.get(name)
         if row is None:
             return
         cells = self._cells
         cells[WAITING, row], cells[RUNNING, row] = load.waiting, load.running
         cells[KV_UTILIZATION, row], cells[UPDATED_AT, row] = load.kv_utilization, load.updated_at
-        cells[GPU_TOKENS, row] = load.gpu_tokens
+        cells[GPU_TOKENS, row], cells[GPU_CACHED, row] = load.gpu_tokens, gpu_cached_tokens
         if load.updated_at < self._oldest:  # noqa: PLR1730 - a third of the cost of `min`
             self._oldest = load.updated_at
         if load.adapters is not self._adapters[row]:

@@ -47,7 +47,7 @@ def fleet_costs(
     costs: FloatArray,
     accounts: FloatArray,
     state: FloatArray,
-    placed: FloatArray,
+    displaced: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray: ...
 def add_observation(

@@ -68,7 +68,9 @@ class Fleet:
     def scraped(self) -> None:
         """Take a new load of every endpoint."""
         for name in self._names:
-            self._table.set_load(name, Load(random.randrange(9), random.randrange(99), random.random(), 0.9))
+            self._table.set_load(
+                name, Load(random.randrange(9), random.randrange(99), random.random(), 0.9), 0
+            )
 
     def decide(self) -> Decision:
         """Make one decision of the default profile, and book its request, which ends at once."""

@@ -40,6 +40,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
         adapters: LoRA adapters, None if the engine does not report them.
         attributes: further series by attribute, NaN if the engine does not report it; None if none are configured.
         gpu_tokens: tokens for which the GPU blocks of all ranks have room, 0 if the engine does not report it.
+        gpu_cached_tokens: tokens whose blocks are cached there by the index, which knows them at the time of the scrape.
     """
 
     waiting: int
@@ -49,6 +50,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     adapters: Adapters | None = None
     attributes: Mapping[str, float] | None = None
     gpu_tokens: int = 0
+    gpu_cached_tokens: int = 0
 
     def age_s(self, now: float) -> float:
         """Return the seconds since the scrape, never negative."""

@@ -64,7 +64,7 @@ def cost_quantities(
     """Return `features.features`.
 
     Args:
-        state: see `Candidates`, shape (8, n).
+        state: see `Candidates`, shape (9, n).
         accounts: see `Accounts.columns`, shape (21, n) or (21, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
@@ -118,7 +118,7 @@ def fleet_costs(
     costs: FloatArray,
     accounts: FloatArray,
     state: FloatArray,
-    placed: FloatArray,
+    displaced: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray:
     """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (8, n).
@@ -129,7 +129,7 @@ def fleet_costs(
         costs: milliseconds per unit of each.
         accounts: see `cost_quantities`.
         state: see `Candidates`.
-        placed: how much more than the mean was placed there lately, as a weighted part of it, from -1 to 1.
+        displaced: tokens that the uncached ones displace there.
         numbers: of the price, see `FleetCostScorer`.
     """
     n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
@@ -137,7 +137,6 @@ def fleet_costs(
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
-    displaced = features[PREFILL] + np.fmin.reduce(features[PREFILL], initial=np.inf) * placed
     new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
     memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) * taken + token_ms * displaced

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from ..core.candidates import Candidates
+from ..core.candidates import GPU_CACHED, GPU_TOKENS, Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
@@ -36,6 +36,9 @@ N_OWN = 4
 
 OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 """Parts of a cost of a request with objectives: the last two are its own that may be missed, and those of others."""
+
+LEAST_DISPLACED = 0.25
+"""Part of the uncached tokens that count as displacing others while the GPU has room for all: it will have been filled later."""
 
 SPREAD = 3.0
 """Weight of how unevenly tokens were placed, for prefixes that no endpoint has."""
@@ -74,7 +77,8 @@ class FleetCostScorer(LatencyCostScorer):
     anyway, and `residence` the time for which a request usually holds its blocks. `lost` is `displacement_factor` times the part
     of the tokens missing on the GPU that recent requests had to compute, and not to load. Displaced are the uncached tokens, more
     where more than the mean was placed lately, and fewer where less was: for tokens that no endpoint has, by `SPREAD` times the
-    difference as a part of the mean, at most by all of them.
+    difference as a part of the mean, at most by all of them. As far as the GPU has blocks that hold nothing yet, only
+    `LEAST_DISPLACED` of them count.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
@@ -132,7 +136,7 @@ class FleetCostScorer(LatencyCostScorer):
             expected.costs,
             expected.accounts,
             expected.candidates.state,
-            _placed(expected),
+            _displaced(expected),
             numbers,
         )
 
@@ -177,16 +181,31 @@ class FleetCostScorer(LatencyCostScorer):
         super().ended(decision, tpot_s=tpot_s)
 
 
-def _placed(expected: Expected) -> FloatArray:
+def _displaced(expected: Expected) -> FloatArray:
+    """Return the tokens that the uncached ones displace on each endpoint: fewer where GPU blocks hold nothing yet.
+
+    A new prompt brings others of its prefix, which fill up what is free, so that it counts whole.
+    """
+    uncached, state = expected.features[PREFILL], expected.candidates.state
+    displaced: FloatArray = uncached + np.minimum.reduce(uncached, initial=np.inf) * _more_placed(expected)
+    if expected.is_new:
+        return displaced
+    lacking = (uncached + state[GPU_CACHED] - state[GPU_TOKENS]) / np.maximum(1.0, uncached)
+    part = np.where(
+        state[GPU_TOKENS] > 0.0, np.clip(lacking, LEAST_DISPLACED, 1.0), 1.0
+    )  # NaN and 0 are unknown
+    displaced *= part
+    return displaced
+
+
+def _more_placed(expected: Expected) -> FloatArray:
     """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, times `SPREAD`; from -1 to 1.
 
-    For a new prompt the prompts count that were new themselves: they bring others of the same prefix there, so that each endpoint should
-    have as many. With less than -1, new tokens would displace fewer than none.
+    For a new prompt those prompts count that were new themselves: they bring others of the same prefix there, so that each endpoint
+    should have as many. With less than -1, new tokens would displace fewer than none.
     """
-    accounts = expected.accounts
-    placed: FloatArray = accounts[PLACED_NEW if expected.is_new else PLACED] * np.exp(
-        (accounts[PLACED_AT] - expected.request.now) / PLACED_S
-    )
+    accounts, line = expected.accounts, PLACED_NEW if expected.is_new else PLACED
+    placed: FloatArray = accounts[line] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
     mean = _mean(placed)
     if mean <= 0.0:
         return np.zeros_like(placed)

@@ -2,7 +2,6 @@
 
 #include "cost_functions.h"
 
-#include <limits>
 #include <vector>
 
 #include "arrays.h"
@@ -148,13 +147,13 @@ PyObject* cost_totals(PyObject*, Call call) {
 
 PyObject* fleet_costs(PyObject*, Call call) {
     return guarded([&] {
-        const auto [ttft, features, cost, account, states, placements, numbers] =
-            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "placed", "numbers"});
+        const auto [ttft, features, cost, account, states, displacements, numbers] =
+            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "displaced", "numbers"});
         const npy_intp n = length_of(ttft, "ttft_ms");
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
         const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
-        const auto placed = line_of<double>(placements, n, "placed");
+        const auto displaced = line_of<double>(displacements, n, "displaced");
         std::array<double, 8> given{};
         read_numbers(numbers, given);
         const auto [n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms] = given;
@@ -162,8 +161,6 @@ PyObject* fleet_costs(PyObject*, Call call) {
         double n_booked = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_booked += state(kStateTokens, row);
         const double n_anywhere = n_booked / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
-        double least_tokens = std::numeric_limits<double>::infinity();
-        for (size_t row = 0; row < n_rows; ++row) least_tokens = std::min(least_tokens, quantities(kPrefill, row));
         NewArray parts(npy_intp{8}, n);
         const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
         for (size_t row = 0; row < n_rows; ++row) {
@@ -171,11 +168,10 @@ PyObject* fleet_costs(PyObject*, Call call) {
             const double price = factor * n_waiting > most ? most : factor * n_waiting;
             const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);
             const double others_ms = price * work_ms;
-            const double displaced = quantities(kPrefill, row) + least_tokens * placed(0, row);
             double n_loaded = n_lines > kNFeatures ? quantities(kNFeatures, row) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) n_loaded += quantities(line, row);
             const double taken = tokens_taken(n_tokens, quantities(kPrefill, row) + n_loaded, accounts, row) * per_token(state(kStateGpuTokens, row));
-            const double memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0) * taken + token_ms * displaced;
+            const double memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0) * taken + token_ms * displaced(0, row);
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);

@@ -28,7 +28,7 @@ inline double fmin(double a, double b) { return a <= b || b != b ? a : b; }
 inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
-enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kNState };
+enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kStateGpuCached, kNState };
 enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLoading = 16, kTokensInUse = 19, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
 

@@ -207,7 +207,7 @@ PyObject* py_cells(PyObject*, Call call) {
 PyObject* integer_object(int32_t number) { return PyLong_FromLong(number); }
 
 // Lines of a table's state; see scorers/core/candidates.py.
-enum StateLine { kWaiting, kRunning, kRequests, kUtilization, kUpdatedAt, kTokens, kCredit, kGpuTokens, kStateLines };
+enum StateLine { kWaiting, kRunning, kRequests, kUtilization, kUpdatedAt, kTokens, kCredit, kGpuTokens, kGpuCached, kStateLines };
 
 void pack_state(PyArrayObject* state, double now, PackedLines& lines) {
     for (int number = 0; number < kStateLines; ++number) {
@@ -245,7 +245,7 @@ PyObject* py_packed(PyObject*, Call call) {
     return guarded([&] {
         const auto [object, time, counts] = call.arguments({"state", "now", "counts"});
         PyArrayObject* state = array_of(object, 2, "state");
-        if (PyArray_TYPE(state) != NPY_DOUBLE || PyArray_DIM(state, 0) != kStateLines) raise(PyExc_TypeError, "state must be float64 of 8 lines");
+        if (PyArray_TYPE(state) != NPY_DOUBLE || PyArray_DIM(state, 0) != kStateLines) raise(PyExc_TypeError, "state must be float64 of 9 lines");
         const double now = PyFloat_AsDouble(time);
         if (now == -1.0 && PyErr_Occurred() != nullptr) throw Raised();
         const npy_intp n = PyArray_DIM(state, 1);

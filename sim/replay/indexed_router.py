@@ -25,7 +25,7 @@ from ...routing.plan.plan import make_plan
 from ...scorers.core.base import Rng
 from ...scorers.core.candidates import Candidates, Directory
 from ...scorers.core.decision import ENCODE, PREFILL, Decision, Origin
-from ...scorers.core.model import Candidate, RequestView
+from ...scorers.core.model import Candidate, Load, RequestView
 from ...scorers.core.scheduler import Deciding
 from ...scorers.core.slo import TPOT_HEADERS, TTFT_HEADERS
 from ..kv_events import EventBatch
@@ -109,6 +109,8 @@ class IndexedRouter:
             knowledge.follow(self.atlas, self._predictions)
             knowledge.use(self._profile.shared)
         self._open: dict[int, _Open] = {}
+        self._loads: dict[str, Load] = {}
+        """By server, the newest load with what the index knew then."""
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
         self._directory = Directory(fleet.names, fleet.names, fleet.labels)
         self._encode = msgspec.msgpack.Encoder().encode
@@ -204,12 +206,20 @@ class IndexedRouter:
                 name=server,
                 address=server,
                 labels=labels,
-                load=load,
+                load=self._seen(server, load),
                 prefix=matches.get(server),
                 in_flight=self.in_flight.of(server),
             )
             for (server, load), labels in zip(request.loads.items(), self._directory.labels, strict=True)
         ])  # fmt: skip
+
+    def _seen(self, server: str, load: Load | None) -> Load | None:
+        """Return the load with what the index knew when it was scraped, or at the first request after that."""
+        seen = self._loads.get(server)
+        if load is not None and (seen is None or seen.updated_at != load.updated_at):
+            seen = msgspec.structs.replace(load, gpu_cached_tokens=self.atlas.gpu_tokens(server))
+            self._loads[server] = seen
+        return seen if load is not None else None
 
     def _matches(self, prefix: Prefix, *, now: float) -> dict[str, PrefixMatch]:
         columns = self._predictions.matches(prefix, self._directory, now=now)

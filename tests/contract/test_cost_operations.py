@@ -73,9 +73,9 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     )
 
     both("cost_totals", features, costs)
-    placed = drawn(data, (n,), st.sampled_from((-1.0, -0.3, 0.0, 1 / 3, 1.0)))
+    displaced = drawn(data, (n,), WHOLE)
     prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
-    both("fleet_costs", totals, features, costs, accounts, state, placed, prices)
+    both("fleet_costs", totals, features, costs, accounts, state, displaced, prices)
 
 
 @given(

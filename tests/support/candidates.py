@@ -47,8 +47,17 @@ def load(
     kv: float = 0.0,
     adapters: Adapters | None = None,
     gpu_tokens: int = 0,
+    gpu_cached_tokens: int = 0,
 ) -> Load:
-    return Load(waiting, running, kv, updated_at=0.0, adapters=adapters, gpu_tokens=gpu_tokens)
+    return Load(
+        waiting,
+        running,
+        kv,
+        updated_at=0.0,
+        adapters=adapters,
+        gpu_tokens=gpu_tokens,
+        gpu_cached_tokens=gpu_cached_tokens,
+    )
 
 
 def endpoint(

@@ -12,9 +12,11 @@ from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
 from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.indexer.sources import PATIENCE_S
 from kvatlas.indexer.tiers import TierId, TierSource
+from kvatlas.scorers.core.model import Load
 from kvatlas.scorers.filters.roles import ROLE_LABEL
 from support.fleets import NOWHERE, make_fleet
 
@@ -69,6 +71,26 @@ async def test_metrics_outweigh_the_configured_block_size(fleet: Fleet) -> None:
     assert ledger.block_size == 16
     fleet.facts_changed("a", FACTS)
     assert ledger.block_size == FACTS.block_size
+
+
+async def test_load_comes_with_the_tokens_that_the_index_knew_on_the_gpu_then() -> None:
+    loads = LoadTable(stale_after_s=5.0)
+    async with make_fleet(loads=loads) as fleet:
+        fleet.add("a", SILENT, {})
+        fleet.add("b", SILENT, {})
+        for medium, block in (("GPU", 1), ("GPU", 2), ("CPU", 3)):
+            tokens, parent = (
+                array("I", range(4 * block, 4 * block + 4)),
+                EngineHash(block - 1) if block > 1 else None,
+            )
+            fleet.atlas.apply(
+                "a", 0, [BlockStored((EngineHash(block),), parent, tokens, 4, MediumName(medium))]
+            )
+        for name in ("a", "b", "unknown"):
+            loads.put(name, Load(0, 0, 0.0, 1.0, gpu_tokens=800))
+        found = {each.name: each.load for each in fleet.candidates(None, now=1.0)}
+
+    assert {name: load and load.gpu_cached_tokens for name, load in found.items()} == {"a": 8, "b": 0}
 
 
 async def test_rank_holds_the_ledger_of_the_index_when_it_is_reset_or_added_again(fleet: Fleet) -> None:

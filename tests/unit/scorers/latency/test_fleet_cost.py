@@ -16,7 +16,7 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
+from kvatlas.scorers.latency.fleet_cost import LEAST_DISPLACED, FleetCostParams, FleetCostScorer
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.built import built
@@ -175,6 +175,33 @@ def test_blocks_displace_cached_ones_where_they_are_new_however_full_the_endpoin
     )
 
     assert beyond_own(scorer, cold, warm, full) == pytest.approx([PROMPT_MS, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("gpu_tokens", "cached", "part"),
+    [
+        pytest.param(1600, 1600, 1.0, id="full"),
+        pytest.param(1600, 1520, 0.5, id="room_for_half"),
+        pytest.param(1600, 0, LEAST_DISPLACED, id="empty"),
+        pytest.param(1600, 3200, 1.0, id="more_than_it_has"),
+        pytest.param(0, 0, 1.0, id="size_unknown"),
+    ],
+)
+def test_fewer_blocks_are_displaced_where_some_hold_nothing_yet(
+    gpu_tokens: int, cached: int, part: float
+) -> None:
+    scorer = make(picks=1, params=DISPLACING)
+    filled = endpoint(of=load(gpu_tokens=gpu_tokens, gpu_cached_tokens=cached))
+
+    assert beyond_own(scorer, filled) == pytest.approx([PROMPT_MS * part])
+
+
+def test_new_prompts_count_whole_where_blocks_hold_nothing_yet() -> None:
+    fleet = [
+        endpoint(name, of=load(gpu_tokens=1600, gpu_cached_tokens=n)) for name, n in (("a", 0), ("b", 1600))
+    ]
+
+    assert beyond_own(make(picks=1, params=DISPLACING), *fleet) == pytest.approx([PROMPT_MS] * 2)
 
 
 def test_displacing_costs_the_less_the_more_requests_load_from_slower_tiers() -> None:
