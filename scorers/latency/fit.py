@@ -95,25 +95,17 @@ class LinearFit:
         priors: coefficients, all above 0.
         max_factor: largest ratio between a coefficient and its prior, in both directions, above 1.
         half_life: number of later observations after which an observation has half its weight.
-        deviations: by coefficient, the expected deviation of its part of a time, relative to that part by its prior, beside the noise
-            that all times have; none if there are no such parts. An uncertain part then counts less, however long it was.
 
     Cost: O(d**2) per observation, d coefficients.
     """
 
     def __init__(
-        self,
-        priors: Sequence[float],
-        *,
-        max_factor: float = 20.0,
-        half_life: float = 1000.0,
-        deviations: Sequence[float] = (),
+        self, priors: Sequence[float], *, max_factor: float = 20.0, half_life: float = 1000.0
     ) -> None:
         n = len(priors)
         self._priors = tuple(priors)
         self._low, self._high = 1.0 / max_factor, max_factor
         self._decay = 0.5 ** (1.0 / half_life)
-        self._deviations = tuple(deviations)
         self._factors = [1.0] * n
         self._squares: FloatArray = np.zeros((n, n))
         self._products: FloatArray = np.zeros(n)
@@ -178,9 +170,8 @@ class LinearFit:
         parts = list(map(mul, self._priors, features))
         by_priors, by_factors = sum(parts), sum(map(mul, self._factors, parts))
         self._compare(milliseconds, by_priors, by_factors)
-        usual = NOISE_SHARE * math.sqrt(by_priors * milliseconds)
-        own = math.hypot(*map(mul, self._deviations, parts))
-        weight, noise = self._weight(abs(milliseconds - by_factors), usual, own), math.hypot(usual, own)
+        noise = NOISE_SHARE * math.sqrt(by_priors * milliseconds)
+        weight = self._weight(abs(milliseconds - by_factors) / noise)
         self._n_seen += 1
         self._n_observations = self._n_observations * self._decay + 1.0
         add_observation(
@@ -232,12 +223,12 @@ class LinearFit:
     def _learned(self) -> tuple[float, ...]:
         return tuple(map(mul, self._priors, self._factors))
 
-    def _weight(self, deviation: float, usual: float, own: float) -> float:
-        """Return the weight of an observation by its deviation, the usual noise, which is scaled by what was seen, and its own one."""
-        is_above = deviation > MEDIAN_OF_NORMAL * math.hypot(self._scale * usual, own)
+    def _weight(self, deviation: float) -> float:
+        """Return the weight of an observation by its deviation, in units of the expected noise."""
+        is_above = deviation > MEDIAN_OF_NORMAL * self._scale
         self._scale *= math.exp(SCALE_STEP if is_above else -SCALE_STEP)
         self._scale = min(max(self._scale, 0.01), 1e6)
-        deviations = deviation / math.hypot(self._scale * usual, own)
+        deviations = deviation / self._scale
         if deviations <= HUBER:
             return 1.0
         return HUBER / deviations * min(1.0, OUTLIER / deviations)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from .fit import MIN_OBSERVATIONS, LinearFit
 MAX_GROUPS = 64
 """Most groups with their own coefficients; all further groups share one set."""
 
-NO_DEVIATIONS: Mapping[str, float] = MappingProxyType({})
 
 PUBLISH_S = 0.2
 """Least time between two publications of the sums: one observation hardly changes costs."""
@@ -59,7 +57,6 @@ class GroupedFits:
         label: label whose value groups endpoints; empty: all endpoints are one group.
         max_factor: see `LinearFit`.
         half_life: see `LinearFit`.
-        deviations: feature -> expected deviation of its part of a time, see `LinearFit`; 0 for those without one.
     """
 
     def __init__(
@@ -69,12 +66,10 @@ class GroupedFits:
         label: str = "",
         max_factor: float = 20.0,
         half_life: float = 1000.0,
-        deviations: Mapping[str, float] = NO_DEVIATIONS,
     ) -> None:
         self._column: tuple[Sequence[float], FloatArray] = (), np.empty((0, 1))
         self._names, self._priors, self._label = tuple(priors), tuple(priors.values()), label
         self._max_factor, self._half_life = max_factor, half_life
-        self._deviations = tuple(deviations.get(name, 0.0) for name in priors) if deviations else ()
         self._fits: dict[str, LinearFit] = {}
         self.published: set[str] = set()
         """Groups that began at costs which an engine publishes."""
@@ -117,7 +112,7 @@ class GroupedFits:
             priors = [
                 prior * factors.get(name, 1.0) for name, prior in zip(self._names, self._priors, strict=True)
             ]
-            self._begin(group, priors)
+            self._fits[group] = LinearFit(priors, max_factor=self._max_factor, half_life=self._half_life)
 
     @property
     def has_learned(self) -> bool:
@@ -156,12 +151,11 @@ class GroupedFits:
         return self.group(candidate.labels.get(self._label, "")) if self._label else ""
 
     def _fit(self, group: str) -> LinearFit:
-        return self._fits.get(group) or self._begin(group, self._priors)
-
-    def _begin(self, group: str, priors: Sequence[float]) -> LinearFit:
-        fit = self._fits[group] = LinearFit(
-            priors, max_factor=self._max_factor, half_life=self._half_life, deviations=self._deviations
-        )
+        fit = self._fits.get(group)
+        if fit is None:
+            fit = self._fits[group] = LinearFit(
+                self._priors, max_factor=self._max_factor, half_life=self._half_life
+            )
         return fit
 
     def _own_sums(self, group: str, _: float) -> Sequence[float] | None:

@@ -25,10 +25,6 @@ BATCH_MS = 0.5
 MEMORY_SHARE = 1.0
 """Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
 
-MEMORY_DEVIATION = 0.7
-"""Usual deviation of a wait for blocks, relative to the expected one: they come when some request happens to end. Taken for noise of all
-times, a few short waits would count more than the long ones."""
-
 NO_MORE: Mapping[str, float] = MappingProxyType({})
 
 ADAPTER_MS = 100.0
@@ -73,7 +69,6 @@ class TtftCosts:
             label=params.group_label,
             max_factor=params.max_factor,
             half_life=params.half_life_observations,
-            deviations={"memory": MEMORY_DEVIATION},
         )
         self.n_features = N_FEATURES + len(loads_ms)
 

@@ -150,22 +150,6 @@ def test_costs_stay_positive_finite_and_within_bounds_for_any_input(
         assert prior / 20.01 <= cost <= prior * 20.01
 
 
-@pytest.mark.parametrize(
-    ("deviations", "least", "most"),
-    [((0.0, 0.7), 0.85, 1.15), ((), 0.0, 0.7)],
-    ids=["expected", "unexpected"],
-)
-def test_waits_that_deviate_by_as_much_as_they_last_cost_their_mean(
-    deviations: tuple[float, ...], least: float, most: float
-) -> None:
-    rng, fit = random.Random(1), LinearFit((50.0, 1.0), deviations=deviations)
-    for number in range(3000):
-        wait = rng.uniform(1000.0, 4000.0) if number % 20 == 0 else 0.0
-        fit.observe((1.0, wait), 25.0 * math.exp(rng.gauss(0.0, 0.1)) + wait * rng.uniform(0.0, 2.0))
-
-    assert least < fit.coefficients[1] < most
-
-
 @pytest.mark.parametrize("ms", [0.0, -5.0, math.nan, math.inf, 1e300])
 def test_impossible_times_are_ignored(ms: float) -> None:
     fit = LinearFit(PRIORS)
