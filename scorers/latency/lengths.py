@@ -28,6 +28,10 @@ MAX_KEYS = 1024
 PRIOR_TOKENS = 256.0
 """Length that is expected before anything is learned: that of a chat's answer."""
 
+PRIOR_RESPONSES = 2.0
+"""Responses that `PRIOR_TOKENS` counts for until enough are known. Blocks that seem to be held far longer than they are keep requests from
+the endpoint that has their prefix."""
+
 MAX_TOKENS = 10_000_000
 """Longest response that is believed."""
 
@@ -133,7 +137,11 @@ class OutputLengths:
     def mean(self, model: str, tenant: str = "") -> float:
         """Return the expected tokens of a response. Cost: O(1)."""
         found = self._best(model, tenant)
-        return found.mean if found is not None else PRIOR_TOKENS
+        if found is not None:
+            return found.mean
+        few = self._sum(ALL)
+        n_tokens, n = (few.mean * few.n_observations, few.n_observations) if few is not None else (0.0, 0.0)
+        return (PRIOR_TOKENS * PRIOR_RESPONSES + n_tokens) / (PRIOR_RESPONSES + n)
 
     def quantile(self, model: str, tenant: str = "", *, part: float) -> float:
         """Return the tokens that a fraction `part` of the responses does not exceed. Cost: O(40)."""

@@ -46,6 +46,13 @@ def test_few_responses_are_not_enough() -> None:
     assert found.mean("m", "t") < 1000
 
 
+def test_the_first_responses_count_more_than_what_nobody_has_seen() -> None:
+    found = learned("m", "", [8] * 4)
+
+    assert 8 < found.mean("m") < PRIOR_TOKENS / 2
+    assert found.mean("m", "t") == found.mean("other") == found.mean("m")
+
+
 def test_old_lengths_fade() -> None:
     found = learned("m", "", [1000] * 3000 + [10] * 3000)
 
