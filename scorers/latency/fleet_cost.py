@@ -85,7 +85,7 @@ class FleetCostScorer(LatencyCostScorer):
     requests under way there that are missed because of it, times `miss_ms`.
 
     Ties: equal costs score the same. Chance decides among those within the model's resolution of the best, see
-    `CostModel.resolution`, or within `NEW_PREFIX` of it if no endpoint has more of the prompt than another.
+    `CostModel.resolution`.
 
     Args:
         params: initial costs, and how they are learned.
