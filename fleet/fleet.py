@@ -285,7 +285,7 @@ class Fleet:
     # -- load and facts -------------------------------------------------------------------------------------------
 
     def _show_load(self, name: str, load: Load) -> None:
-        self._table.set_load(name, load, self.atlas.gpu_tokens(name) if name in self._endpoints else 0)
+        self._table.set_load(name, load, self.atlas.gpu_cached_tokens(name) if name in self._endpoints else 0)
 
     def load(self, name: str, *, now: float) -> Load | None:
         """Return the last load of the endpoint, None if it was never read or is too old."""

@@ -273,8 +273,8 @@ class Atlas:
             size_bytes=sum(row.size_bytes for row in rows),
         )
 
-    def gpu_tokens(self, endpoint: str) -> int:
-        """Return the tokens whose blocks an endpoint's own fastest tier holds, over all ranks. Cost: O(ranks)."""
+    def gpu_cached_tokens(self, endpoint: str) -> int:
+        """Return the tokens whose blocks an endpoint's own fastest tier holds, over all ranks and groups. Cost: O(ranks)."""
         return sum(
             ledger.residencies(TierId(0)) * (ledger.block_size or 0)
             for ledger in self._endpoints[endpoint].values()

@@ -184,17 +184,17 @@ class FleetCostScorer(LatencyCostScorer):
 def _displaced(expected: Expected) -> FloatArray:
     """Return the tokens that the uncached ones displace on each endpoint: fewer where GPU blocks hold nothing yet.
 
-    A new prompt brings others of its prefix, which fill up what is free, so that it counts whole.
+    A new prompt brings others of its prefix, which fill up what is free, so that it counts whole. So do all where the index
+    knows of nothing although prompts were sent there: that engine's events do not come.
     """
     uncached, state = expected.features[PREFILL], expected.candidates.state
     displaced: FloatArray = uncached + np.minimum.reduce(uncached, initial=np.inf) * _more_placed(expected)
     if expected.is_new:
         return displaced
-    lacking = (uncached + state[GPU_CACHED] - state[GPU_TOKENS]) / np.maximum(1.0, uncached)
-    part = np.where(
-        state[GPU_TOKENS] > 0.0, np.clip(lacking, LEAST_DISPLACED, 1.0), 1.0
-    )  # NaN and 0 are unknown
-    displaced *= part
+    cached = state[GPU_CACHED]
+    lacking = (uncached + cached - state[GPU_TOKENS]) / np.maximum(1.0, uncached)
+    is_untold = (cached == 0.0) & (expected.accounts[PLACED] > 0.0)
+    displaced *= np.where(is_untold, 1.0, np.fmax(LEAST_DISPLACED, np.fmin(lacking, 1.0)))  # NaN is unknown
     return displaced
 
 

@@ -217,7 +217,7 @@ class IndexedRouter:
         """Return the load with what the index knew when it was scraped, or at the first request after that."""
         seen = self._loads.get(server)
         if load is not None and (seen is None or seen.updated_at != load.updated_at):
-            seen = msgspec.structs.replace(load, gpu_cached_tokens=self.atlas.gpu_tokens(server))
+            seen = msgspec.structs.replace(load, gpu_cached_tokens=self.atlas.gpu_cached_tokens(server))
             self._loads[server] = seen
         return seen if load is not None else None
 

@@ -196,6 +196,16 @@ def test_fewer_blocks_are_displaced_where_some_hold_nothing_yet(
     assert beyond_own(scorer, filled) == pytest.approx([PROMPT_MS * part])
 
 
+def test_endpoint_whose_events_do_not_come_is_taken_for_full() -> None:
+    params = msgspec.structs.replace(DISPLACING, price_factor=0.0)
+    scorer, dark = make(picks=1, params=params), endpoint("dark", of=load(gpu_tokens=1600))
+    assert beyond_own(scorer, dark) == pytest.approx([PROMPT_MS * LEAST_DISPLACED])
+
+    pick(scorer, dark)
+
+    assert beyond_own(scorer, dark) == pytest.approx([PROMPT_MS])
+
+
 def test_new_prompts_count_whole_where_blocks_hold_nothing_yet() -> None:
     fleet = [
         endpoint(name, of=load(gpu_tokens=1600, gpu_cached_tokens=n)) for name, n in (("a", 0), ("b", 1600))
