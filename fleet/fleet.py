@@ -64,9 +64,9 @@ class Fleet:
         self._scraper, self._loads, self._metrics = scraper, loads, metrics
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
-        self._table = FleetTable({})
+        self._table = FleetTable({}, atlas.ledgers_of)
         self._table.use_attributes(settings.engines.attributes, settings.other_attributes)
-        loads.listen(self._show_load)
+        loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
@@ -127,7 +127,7 @@ class Fleet:
         self._table.add(name, None if hidden else endpoint.address, labels)
         self._table.set_in_flight(name, self.in_flight.of(name))
         if (load := self._loads.last(name)) is not None:
-            self._show_load(name, load)
+            self._table.set_load(name, load)
         if saved is not None:
             endpoint.started = saved.started
         ranks = {each.rank: each for each in saved.ranks} if saved is not None else {}
@@ -283,9 +283,6 @@ class Fleet:
                 log.warning("%s %s", found.endpoint, news)
 
     # -- load and facts -------------------------------------------------------------------------------------------
-
-    def _show_load(self, name: str, load: Load) -> None:
-        self._table.set_load(name, load, self.atlas.gpu_cached_tokens(name) if name in self._endpoints else 0)
 
     def load(self, name: str, *, now: float) -> Load | None:
         """Return the last load of the endpoint, None if it was never read or is too old."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ..events.stream import Trust
 from ..indexer.figures import BLOCK_SIZE, N_BLOCKS, RANK
+from ..indexer.ledger import RankLedger
 from ..indexer.match_columns import MatchColumns
 from ..scorers.core.candidates import (
     CREDIT,
@@ -45,10 +46,13 @@ class FleetTable:
 
     Args:
         trust_credit: see `FleetSettings`; a missing trust has credit 1.
+        ledgers_of: returns what the index knows of the ranks of an endpoint.
     """
 
-    def __init__(self, trust_credit: Mapping[Trust, float]) -> None:
-        self._credits = trust_credit
+    def __init__(
+        self, trust_credit: Mapping[Trust, float], ledgers_of: Callable[[str], Iterable[RankLedger]]
+    ) -> None:
+        self._credits, self._ledgers_of = trust_credit, ledgers_of
         self._state: FloatArray = np.empty((N_STATE, 1))
         self._cells = _cells_of(self._state)
         """The same numbers: writing one costs half as much as through numpy."""
@@ -125,21 +129,16 @@ class FleetTable:
 
     # -- state ----------------------------------------------------------------------------------------------------
 
-    def set_load(self, name: str, load: Load, gpu_cached_tokens: int) -> None:
-        """Show the newest load of an endpoint; an unknown name is ignored. Cost: O(1).
-
-        Args:
-            name: of the endpoint.
-            load: as it was scraped.
-            gpu_cached_tokens: what the index knows in place of the load's own number.
-        """
+    def set_load(self, name: str, load: Load) -> None:
+        """Show the newest load of an endpoint, with what the index knows then; an unknown name is ignored. Cost: O(ranks)."""
         row = self.rows.get(name)
         if row is None:
             return
         cells = self._cells
         cells[WAITING, row], cells[RUNNING, row] = load.waiting, load.running
         cells[KV_UTILIZATION, row], cells[UPDATED_AT, row] = load.kv_utilization, load.updated_at
-        cells[GPU_TOKENS, row], cells[GPU_CACHED, row] = load.gpu_tokens, gpu_cached_tokens
+        cells[GPU_TOKENS, row] = load.gpu_tokens
+        cells[GPU_CACHED, row] = sum(each.n_gpu_tokens for each in self._ledgers_of(name))
         if load.updated_at < self._oldest:  # noqa: PLR1730 - a third of the cost of `min`
             self._oldest = load.updated_at
         if load.adapters is not self._adapters[row]:

@@ -273,13 +273,6 @@ class Atlas:
             size_bytes=sum(row.size_bytes for row in rows),
         )
 
-    def gpu_cached_tokens(self, endpoint: str) -> int:
-        """Return the tokens whose blocks an endpoint's own fastest tier holds, over all ranks and groups. Cost: O(ranks)."""
-        return sum(
-            ledger.residencies(TierId(0)) * (ledger.block_size or 0)
-            for ledger in self._endpoints[endpoint].values()
-        )
-
     def occupancy(self, endpoint: str) -> list[TierOccupancy]:
         """Return the endpoint's blocks by tier: configured tiers, then unknown media that hold blocks."""
         ledgers = list(self._endpoints[endpoint].values())

@@ -295,6 +295,11 @@ class RankState:
         """Return the bound of the tier in blocks, None if only the safety bound applies."""
         return self._blocks.bounds.blocks.get(tier)
 
+    @property
+    def n_gpu_tokens(self) -> int:
+        """Tokens of the blocks held in the fastest tier, summed over groups; 0 while the block size is unknown."""
+        return self.residencies(TierId(0)) * (self.block_size or 0)
+
     def residencies(self, tier: TierId) -> int:
         """Return the number of blocks held in a tier, summed over groups."""
         return 0 if self._blocks.holders is None else self._blocks.holders.size(tier)

@@ -61,7 +61,7 @@ class Process:
             tiers=TierTable([TierSpec(name="gpu", media=("GPU",))]), seed=0, core=index_core()
         )
         self._predictions = Predictions(self._atlas, ttl_s=2.0)
-        self._table = FleetTable({})
+        self._table = FleetTable({}, lambda _: ())
         self._in_flight = InFlight(knowledge.bookings, on_change=self._table.set_in_flight)
         self._profile = make_plan(config).profile
         for place, name in enumerate(self._names):

@@ -55,7 +55,7 @@ class Fleet:
 
     def __init__(self, n_endpoints: int) -> None:
         self._index = index_core().make_index()
-        self._table = FleetTable({})
+        self._table = FleetTable({}, lambda _: ())
         self._in_flight = InFlight(on_change=self._table.set_in_flight)
         ranks: list[PlannedRank] = []
         self._names = [f"vllm-{number}" for number in range(n_endpoints)]
@@ -68,9 +68,7 @@ class Fleet:
     def scraped(self) -> None:
         """Take a new load of every endpoint."""
         for name in self._names:
-            self._table.set_load(
-                name, Load(random.randrange(9), random.randrange(99), random.random(), 0.9), 0
-            )
+            self._table.set_load(name, Load(random.randrange(9), random.randrange(99), random.random(), 0.9))
 
     def decide(self) -> Decision:
         """Make one decision of the default profile, and book its request, which ends at once."""

@@ -217,7 +217,9 @@ class IndexedRouter:
         """Return the load with what the index knew when it was scraped, or at the first request after that."""
         seen = self._loads.get(server)
         if load is not None and (seen is None or seen.updated_at != load.updated_at):
-            seen = msgspec.structs.replace(load, gpu_cached_tokens=self.atlas.gpu_cached_tokens(server))
+            seen = msgspec.structs.replace(
+                load, gpu_cached_tokens=sum(each.n_gpu_tokens for each in self.atlas.ledgers_of(server))
+            )
             self._loads[server] = seen
         return seen if load is not None else None
 
