@@ -112,8 +112,8 @@ class Accounts:
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
     when; of the tokens of prompts whose response has not begun those of requests that wait for a load with their blocks; the decayed
     tokens that were to be computed there, with the time of their last change; the tokens of the present prompt whose blocks
-    requests hold there, NaN if that is unknown; and the part of the decayed tokens that new prompts had. Requests whose prompt another endpoint
-    computes have booked tokens and tokens of prompts, and no part in the others.
+    requests hold there, NaN if that is unknown; and the part of the decayed tokens that new prompts had. Requests whose prompt
+    another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
     def __init__(self) -> None:
