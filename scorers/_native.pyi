@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 
 from .core.columns import CodeArray, FloatArray, IntArray, Mask
-from .latency.arithmetic import Held, PriceNumbers, Quantities, RequestNumbers
+from .latency.arithmetic import DisplacementNumbers, Held, PriceNumbers, Quantities, RequestNumbers
 from .latency.pair_arithmetic import (
     Answering,
     Computing,
@@ -49,6 +49,9 @@ def fleet_costs(
     state: FloatArray,
     displaced: FloatArray,
     numbers: PriceNumbers,
+) -> FloatArray: ...
+def displaced_tokens(
+    features: FloatArray, accounts: FloatArray, state: FloatArray, numbers: DisplacementNumbers
 ) -> FloatArray: ...
 def add_observation(
     squares: FloatArray,

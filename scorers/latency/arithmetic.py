@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from ..core.candidates import CREDIT, GPU_TOKENS, KV_UTILIZATION, REQUESTS, RUNNING, TOKENS, WAITING
+from ..core.candidates import (
+    CREDIT,
+    GPU_CACHED,
+    GPU_TOKENS,
+    KV_UTILIZATION,
+    REQUESTS,
+    RUNNING,
+    TOKENS,
+    WAITING,
+)
 from ..core.columns import FloatArray, IntArray, unknown_as_zero
 from .lines import (
     ADAPTER,
@@ -19,6 +29,9 @@ from .lines import (
     N_AHEAD,
     N_FEATURES,
     OVERHEAD,
+    PLACED,
+    PLACED_AT,
+    PLACED_NEW,
     PREFILL,
     QUEUE,
     SINCE,
@@ -39,6 +52,8 @@ PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float,
 """Tokens of the prompt and of a typical request, factor and limit of the price, milliseconds for all blocks of a full endpoint and for
 each displaced token, the part of the price that follows those that wait there, and the cost that scores 0.5."""
 
+DisplacementNumbers: TypeAlias = tuple[float, float, float, float]
+"""Monotonic seconds, the seconds in which placed tokens fade, and `SPREAD` and `LEAST_DISPLACED` of `fleet-cost-scorer`."""
 
 UNSURE = 0.02
 """Part of the GPU blocks within which a wait for blocks is not expected: requests that end since the scrape free as many."""
@@ -156,6 +171,40 @@ def fleet_costs(
     )
 
 
+def displaced_tokens(
+    features: FloatArray, accounts: FloatArray, state: FloatArray, numbers: DisplacementNumbers
+) -> FloatArray:
+    """Return the tokens that the uncached ones displace on each endpoint, see `FleetCostScorer`; shape (n).
+
+    A new prompt brings others of its prefix, which fill up what is free, so that it counts whole. So do all where the index
+    knows of nothing although prompts were sent there: that engine's events do not come.
+
+    Args:
+        features: see `cost_quantities`.
+        accounts: see `cost_quantities`.
+        state: see `Candidates`.
+        numbers: see `DisplacementNumbers`.
+    """
+    now, fade_s, spread, least = numbers
+    uncached, cached = features[PREFILL], state[GPU_CACHED]
+    is_new = same_everywhere(uncached)
+    more = _more_placed(len(uncached), accounts, PLACED_NEW if is_new else PLACED, now, fade_s)
+    displaced: FloatArray = uncached + np.minimum.reduce(uncached, initial=np.inf) * np.clip(
+        spread * more, -1.0, 1.0
+    )  # with less than -1, new tokens would displace fewer than none
+    if is_new:
+        return displaced
+    lacking = (uncached + cached - state[GPU_TOKENS]) / np.maximum(1.0, uncached)
+    is_untold = (cached == 0.0) & (accounts[PLACED] > 0.0)
+    displaced *= np.where(is_untold, 1.0, np.fmax(least, np.fmin(lacking, 1.0)))  # NaN is unknown
+    return displaced
+
+
+def same_everywhere(uncached: FloatArray) -> bool:
+    """Return whether a prompt is new: no endpoint has more of it than another; False for a single one. Cost: O(n)."""
+    return len(uncached) > 1 and bool(np.minimum.reduce(uncached) >= np.maximum.reduce(uncached))
+
+
 def add_observation(
     squares: FloatArray,
     products: FloatArray,
@@ -267,6 +316,20 @@ def _taken(n_tokens: float, new_tokens: FloatArray, accounts: FloatArray) -> Flo
         np.fmin(new_tokens, n_tokens), n_tokens - accounts[TOKENS_IN_USE]
     )  # NaN is unknown
     return taken
+
+
+def _more_placed(n: int, accounts: FloatArray, line: int, now: float, fade_s: float) -> FloatArray:
+    """Return how much more than the mean was placed on each of `n` endpoints lately, as a part of the mean; 0 if that is 0.
+
+    For a new prompt those prompts count that were new themselves: they bring others of the same prefix there, so that each endpoint
+    should have as many.
+    """
+    faded = [math.exp((at - now) / fade_s) for at in accounts[PLACED_AT].tolist()]
+    placed = np.broadcast_to(accounts[line] * np.array(faded), n)
+    mean = (
+        float(np.add.accumulate(placed)[-1]) / n if n else 0.0
+    )  # added in order, as the native version does
+    return np.zeros(n) if mean <= 0.0 else placed / mean - 1.0
 
 
 def _per_token(gpu_tokens: FloatArray) -> FloatArray:

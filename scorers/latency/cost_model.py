@@ -16,6 +16,7 @@ from ..core.model import RequestView
 from ..core.operations import float_cells
 from ..core.shared import SharedSums
 from .accounts import Accounts, OpenRequest
+from .arithmetic import same_everywhere
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
@@ -68,9 +69,8 @@ class Expected(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Return whether no endpoint has more of the prompt than another; False for a single one. Cost: O(n)."""
-        uncached = self.features[PREFILL]
-        return len(uncached) > 1 and bool(np.minimum.reduce(uncached) >= np.maximum.reduce(uncached))
+        """See `same_everywhere`."""
+        return same_everywhere(self.features[PREFILL])
 
 
 class CostModel:

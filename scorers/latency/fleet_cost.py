@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from ..core.candidates import GPU_CACHED, GPU_TOKENS, Candidates
+from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
@@ -19,10 +19,10 @@ from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
-from .lines import N_FEATURES, PLACED, PLACED_AT, PLACED_NEW, PLACED_S, PREFILL
+from .lines import N_FEATURES, PLACED_S, PREFILL
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
-from .operations import fleet_costs
+from .operations import displaced_tokens, fleet_costs
 from .params import LatencyCostParams
 
 LEAST_TOKENS = 64.0
@@ -130,13 +130,19 @@ class FleetCostScorer(LatencyCostScorer):
             HERE,
             params.scale_ms,
         )
+        displaced = displaced_tokens(
+            expected.features,
+            expected.accounts,
+            expected.candidates.state,
+            (expected.request.now, PLACED_S, SPREAD, LEAST_DISPLACED),
+        )
         return fleet_costs(
             expected.ttft_ms,
             expected.features,
             expected.costs,
             expected.accounts,
             expected.candidates.state,
-            _displaced(expected),
+            displaced,
             numbers,
         )
 
@@ -179,38 +185,6 @@ class FleetCostScorer(LatencyCostScorer):
         if limit is not None and self.model.accounts.find(decision) is not None:
             self._running.ended(decision.picked[0], limit)
         super().ended(decision, tpot_s=tpot_s)
-
-
-def _displaced(expected: Expected) -> FloatArray:
-    """Return the tokens that the uncached ones displace on each endpoint: fewer where GPU blocks hold nothing yet.
-
-    A new prompt brings others of its prefix, which fill up what is free, so that it counts whole. So do all where the index
-    knows of nothing although prompts were sent there: that engine's events do not come.
-    """
-    uncached, state = expected.features[PREFILL], expected.candidates.state
-    displaced: FloatArray = uncached + np.minimum.reduce(uncached, initial=np.inf) * _more_placed(expected)
-    if expected.is_new:
-        return displaced
-    cached = state[GPU_CACHED]
-    lacking = (uncached + cached - state[GPU_TOKENS]) / np.maximum(1.0, uncached)
-    is_untold = (cached == 0.0) & (expected.accounts[PLACED] > 0.0)
-    displaced *= np.where(is_untold, 1.0, np.fmax(LEAST_DISPLACED, np.fmin(lacking, 1.0)))  # NaN is unknown
-    return displaced
-
-
-def _more_placed(expected: Expected) -> FloatArray:
-    """Return how much more than the mean was placed on each endpoint lately, as a part of the mean, times `SPREAD`; from -1 to 1.
-
-    For a new prompt those prompts count that were new themselves: they bring others of the same prefix there, so that each endpoint
-    should have as many. With less than -1, new tokens would displace fewer than none.
-    """
-    accounts, line = expected.accounts, PLACED_NEW if expected.is_new else PLACED
-    placed: FloatArray = accounts[line] * np.exp((accounts[PLACED_AT] - expected.request.now) / PLACED_S)
-    mean = _mean(placed)
-    if mean <= 0.0:
-        return np.zeros_like(placed)
-    more: FloatArray = np.clip(SPREAD * (placed / mean - 1.0), -1.0, 1.0)
-    return more
 
 
 def _mean(row: FloatArray) -> float:

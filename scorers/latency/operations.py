@@ -6,8 +6,15 @@ Both versions give the same bits; see `core.operations`.
 from __future__ import annotations
 
 try:
-    from .._native import add_observation, cost_quantities, cost_totals, fleet_costs, solved
+    from .._native import add_observation, cost_quantities, cost_totals, displaced_tokens, fleet_costs, solved
 except ImportError:  # installed without a C++ compiler
-    from .arithmetic import add_observation, cost_quantities, cost_totals, fleet_costs, solved
+    from .arithmetic import (
+        add_observation,
+        cost_quantities,
+        cost_totals,
+        displaced_tokens,
+        fleet_costs,
+        solved,
+    )
 
-__all__ = ("add_observation", "cost_quantities", "cost_totals", "fleet_costs", "solved")
+__all__ = ("add_observation", "cost_quantities", "cost_totals", "displaced_tokens", "fleet_costs", "solved")

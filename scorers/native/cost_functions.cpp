@@ -145,6 +145,20 @@ PyObject* cost_totals(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* displaced_tokens(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [features, account, states, numbers] = call.arguments({"features", "accounts", "state", "numbers"});
+        const npy_intp n = PyArray_DIM(array_of(features, 2, "features"), 1);
+        std::array<double, 4> given{};
+        read_numbers(numbers, given);
+        NewArray displaced(n);
+        fill_displaced(table_of<double>(features, kNFeatures, n, "features"), table_of<double>(account, kNUsedAccounts, n, "accounts"),
+                       table_of<double>(states, kNState, n, "state"), {given[0], given[1], given[2], given[3]},
+                       std::span(displaced.items, static_cast<size_t>(n)));
+        return displaced.object.release();
+    }, nullptr);
+}
+
 PyObject* fleet_costs(PyObject*, Call call) {
     return guarded([&] {
         const auto [ttft, features, cost, account, states, displacements, numbers] =

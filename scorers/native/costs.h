@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace kvatlas::scorers {
@@ -22,14 +24,15 @@ struct Table {
     }
 };
 
-// Those of numpy: the first two leave out NaN, the third keeps it.
+// Those of numpy: the first two leave out NaN, the others keep it.
 inline double fmax(double a, double b) { return a >= b || b != b ? a : b; }
 inline double fmin(double a, double b) { return a <= b || b != b ? a : b; }
 inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
+inline double minimum(double a, double b) { return a <= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
 enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kStateGpuCached, kNState };
-enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLoading = 16, kTokensInUse = 19, kNUsedAccounts };
+enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLoading = 16, kPlaced, kPlacedAt, kTokensInUse, kPlacedNew, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
 
 // Part of the GPU blocks within which a wait for blocks is not expected.
@@ -125,6 +128,40 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     lines(kAttention) = uncached * (request.n_tokens - uncached / 2.0) / 1e6;
     lines(kBatch) = batch;
     lines(kMemory) = request.residence_ms * missing_memory(request, new_tokens, state, accounts, each, row);
+}
+
+// What counts of tokens that are placed on an endpoint, see `displaced_tokens` of the specification.
+struct DisplacementNumbers {
+    double now, fade_s, spread, least;
+};
+
+// The part of the uncached tokens that the GPU has no room for, at least `least`; 1 if that is unknown.
+inline double part_displaced(double uncached, const Table<double>& state, const Table<double>& accounts, double least, size_t row) {
+    const double cached = state(kStateGpuCached, row);
+    if (cached == 0.0 && accounts(kPlaced, row) > 0.0) return 1.0;
+    return fmax(least, fmin((uncached + cached - state(kStateGpuTokens, row)) / maximum(1.0, uncached), 1.0));
+}
+
+inline void fill_displaced(const Table<double>& features, const Table<double>& accounts, const Table<double>& state,
+                           const DisplacementNumbers& numbers, std::span<double> displaced) {
+    double fewest = std::numeric_limits<double>::infinity(), most = -fewest;
+    for (size_t row = 0; row < displaced.size(); ++row) {
+        fewest = minimum(fewest, features(kPrefill, row));
+        most = maximum(most, features(kPrefill, row));
+    }
+    const bool is_new = displaced.size() > 1 && fewest >= most;
+    double total = 0.0;
+    for (size_t row = 0; row < displaced.size(); ++row) {
+        displaced[row] = accounts(is_new ? kPlacedNew : kPlaced, row) * std::exp((accounts(kPlacedAt, row) - numbers.now) / numbers.fade_s);
+        total += displaced[row];
+    }
+    const double mean = total / static_cast<double>(displaced.size());
+    for (size_t row = 0; row < displaced.size(); ++row) {
+        const double uncached = features(kPrefill, row);
+        const double more = numbers.spread * (mean <= 0.0 ? 0.0 : displaced[row] / mean - 1.0);
+        displaced[row] = uncached + fewest * (more < -1.0 ? -1.0 : more > 1.0 ? 1.0 : more);
+        if (!is_new) displaced[row] *= part_displaced(uncached, state, accounts, numbers.least, row);
+    }
 }
 
 // Adds an observation to the sums of a regression, whose old ones fade.

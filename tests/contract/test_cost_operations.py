@@ -73,7 +73,7 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     )
 
     both("cost_totals", features, costs)
-    displaced = drawn(data, (n,), WHOLE)
+    displaced = both("displaced_tokens", features, accounts, state, (500.0, 300.0, 3.0, 0.25))
     prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
     both("fleet_costs", totals, features, costs, accounts, state, displaced, prices)
 
@@ -120,6 +120,7 @@ def quantities(**given: Any) -> object:
         pytest.param(lambda: quantities(held=FIGURES), id="held"),
         pytest.param(lambda: quantities(held=(FIGURES, None, 16), n_loads=1), id="tiers"),
         pytest.param(lambda: native.cost_totals(STATE, STATE[:3]), id="lines"),
+        pytest.param(lambda: native.displaced_tokens(STATE, ACCOUNTS, STATE, NUMBERS), id="displacement"),
         pytest.param(
             lambda: native.fleet_costs(
                 np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), (0.0,) * 8
