@@ -4,8 +4,14 @@
 
 from collections.abc import Callable, Sequence
 
-from .core.columns import CodeArray, FloatArray, IntArray, Mask
-from .latency.arithmetic import DisplacementNumbers, Held, PriceNumbers, Quantities, RequestNumbers
+from .core.columns import CodeArray, FloatArray, IntArray, Mask, RowArray
+from .latency.arithmetic import (
+    DisplacementNumbers,
+    Held,
+    PriceNumbers,
+    Quantities,
+    RequestNumbers,
+)
 from .latency.pair_arithmetic import (
     Answering,
     Computing,
@@ -14,6 +20,7 @@ from .latency.pair_arithmetic import (
     PlacementNumbers,
     Receiving,
 )
+from .latency.release_arithmetic import WaitNumbers
 
 def rate_by_load(column: FloatArray, /) -> FloatArray: ...
 def rate_by_free_part(column: FloatArray, /) -> FloatArray: ...
@@ -50,6 +57,16 @@ def fleet_costs(
     displaced: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray: ...
+def refine_waits(
+    features: FloatArray,
+    costs: FloatArray,
+    totals: FloatArray,
+    state: FloatArray,
+    begun: FloatArray,
+    rows: RowArray,
+    survival: FloatArray,
+    numbers: WaitNumbers,
+) -> None: ...
 def displaced_tokens(
     features: FloatArray, accounts: FloatArray, state: FloatArray, numbers: DisplacementNumbers
 ) -> FloatArray: ...

@@ -40,6 +40,7 @@ from .lines import (
     TOKENS_LOADING,
     WORK,
 )
+from .releases import Releases
 from .sibling_accounts import SiblingAccounts, follow_targets
 
 MAX_OPEN = 65_536
@@ -71,9 +72,11 @@ class OpenRequest(msgspec.Struct, gc=False):
         tokens: the same as the fleet books them.
         n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there hold too.
         n_loading: these tokens if it waits for a load with its blocks, otherwise 0.
+        place: its place among the requests there that hold blocks, see `Releases`; -1 if it has none.
         prompt: its blocks among those of others, from `Accounts.open`; None if they are not followed.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
+        n_output: tokens of its response, 0 until they are known.
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
         is_new: whether no endpoint had more of its prompt than another.
@@ -91,9 +94,11 @@ class OpenRequest(msgspec.Struct, gc=False):
     tokens: float
     n_held: float
     n_loading: float = 0.0
+    place: int = -1
     prompt: HeldPrompt | None = None
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
+    n_output: int = 0
     has_begun: bool = False
     computes: bool = True
     is_new: bool = False
@@ -129,6 +134,8 @@ class Accounts:
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
         self._prompts = HeldPrompts()
+        self.releases = Releases()
+        """When the requests whose response has begun release their blocks."""
         self._siblings = SiblingAccounts()
         self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
         """The lines of each endpoint, times as ages."""
@@ -143,14 +150,18 @@ class Accounts:
             candidates: the endpoints.
             prefix: block keys of the present prompt, None if they are unknown.
         """
-        if candidates.directory is not self._directory:
-            self._follow(candidates.directory)
-        places = self._places if candidates.rows is None else self._places[candidates.rows]
+        places = self.rows(candidates)
         table = self._table.take(places, axis=1)
         if self._siblings:
             self._siblings.add_to(table, places)
         table[TOKENS_IN_USE] = self._prompts.tokens(prefix, self._table.shape[1]).take(places)
         return table
+
+    def rows(self, candidates: Candidates) -> RowArray:
+        """Return the rows of these endpoints, new ones for new names. Cost: O(1) for all endpoints of a known fleet, else O(n)."""
+        if candidates.directory is not self._directory:
+            self._follow(candidates.directory)
+        return self._places if candidates.rows is None else self._places[candidates.rows]
 
     def row(self, name: str) -> int:
         """Return the row of an endpoint, a new one for a new name."""
@@ -213,6 +224,7 @@ class Accounts:
         if request.computes:
             self._cells[SINCE, request.row] = now
         self._cells[TOKENS_HELD, request.row] += request.n_held
+        request.place = self.releases.add(request.row, now=now, n_tokens=request.n_held)
         self._note(request.row)
 
     def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> None:
@@ -286,6 +298,7 @@ class Accounts:
         if request.has_begun:
             cells, row = self._cells, request.row
             cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_held)
+            self.releases.remove(row, request.place)
         else:
             self._leave(request)
         self._note(request.row)
@@ -347,6 +360,7 @@ class Accounts:
         self._rows = {name: moved[row] for name, row in kept}
         self._names = [name for name, _ in kept]
         self._siblings.move(moved)
+        self.releases.move(moved)
         self._latest.clear()
         for request in self._open.values():
             request.row = moved.get(request.row, -1)

@@ -149,18 +149,20 @@ def fleet_costs(
     """
     n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
+    shifted = (np.count_nonzero(features[MEMORY] > 0.0) - 1) / max(1, len(ttft_ms) - 1)  # of the others
+    shifted *= shifted
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
     others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
     new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
     memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) * taken + token_ms * displaced
-    cost_ms = ttft_ms + others_ms + memory_ms
     terms = costs * features
+    cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms
     return np.stack(
         [
             terms[OVERHEAD] + terms[BATCH] + terms[ADAPTER],
-            terms[QUEUE] + terms[MEMORY],
+            terms[QUEUE] + (1.0 - shifted) * terms[MEMORY],
             terms[PREFILL] + terms[ATTENTION],
             np.add.reduce(terms[N_FEATURES:], axis=0),
             others_ms,

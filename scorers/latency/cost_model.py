@@ -157,6 +157,15 @@ class CostModel:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
         accounts = self.accounts.columns(candidates, request.prefix)
         expected = self._last = self._expected(request, candidates, accounts)
+        self.accounts.releases.refine(
+            expected.features,
+            expected.costs,
+            expected.ttft_ms,
+            candidates.state,
+            rows=self.accounts.rows(candidates),
+            now=request.now,
+            residence_ms=self.residence_ms(request.model),
+        )
         return expected
 
     def tpot_ms(self, expected: Expected) -> FloatArray:
@@ -231,6 +240,9 @@ class CostModel:
     def generated(self, decision: Decision, *, n_tokens: int) -> None:
         """Learn from the length of a response."""
         origin = decision.origin
+        request = self.accounts.find(decision)
+        if request is not None:
+            request.n_output = n_tokens
         self.lengths.add(decision.model, origin.fairness_id if origin is not None else "", n_tokens)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
@@ -239,6 +251,8 @@ class CostModel:
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
         if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return
+        if request is not None and request.n_output:
+            self.accounts.releases.learn(ms * request.n_output / self.residence_ms(decision.model))
         request = request or self._unseen(decision)
         self.means.add("tpot", ms)
         if request.expected_tpot_ms > 0.0:

@@ -80,6 +80,9 @@ class FleetCostScorer(LatencyCostScorer):
     difference as a part of the mean, at most by all of them. As far as the GPU has blocks that hold nothing yet, only
     `LEAST_DISPLACED` of them count.
 
+    A wait for blocks counts less the more other endpoints lack blocks too, and not at all if all do: elsewhere the request would
+    make others wait. It counts for the part `1 - (lacking others / others)**2`.
+
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
     requests under way there that are missed because of it, times `miss_ms`.

@@ -6,7 +6,15 @@ Both versions give the same bits; see `core.operations`.
 from __future__ import annotations
 
 try:
-    from .._native import add_observation, cost_quantities, cost_totals, displaced_tokens, fleet_costs, solved
+    from .._native import (
+        add_observation,
+        cost_quantities,
+        cost_totals,
+        displaced_tokens,
+        fleet_costs,
+        refine_waits,
+        solved,
+    )
 except ImportError:  # installed without a C++ compiler
     from .arithmetic import (
         add_observation,
@@ -16,5 +24,14 @@ except ImportError:  # installed without a C++ compiler
         fleet_costs,
         solved,
     )
+    from .release_arithmetic import refine_waits
 
-__all__ = ("add_observation", "cost_quantities", "cost_totals", "displaced_tokens", "fleet_costs", "solved")
+__all__ = (
+    "add_observation",
+    "cost_quantities",
+    "cost_totals",
+    "displaced_tokens",
+    "fleet_costs",
+    "refine_waits",
+    "solved",
+)

@@ -18,7 +18,7 @@ namespace kvatlas::scorers {
 using namespace kvatlas::python;
 
 template <class T>
-constexpr int kType = std::is_same_v<T, double> ? NPY_DOUBLE : NPY_INT32;
+constexpr int kType = std::is_same_v<T, double> ? NPY_DOUBLE : std::is_same_v<T, npy_intp> ? NPY_INTP : NPY_INT32;
 
 inline bool is_array(PyObject* object, int n_dimensions) {
     if (!PyArray_Check(object)) return false;

@@ -6,6 +6,7 @@
 
 #include "arrays.h"
 #include "costs.h"
+#include "releases.h"
 
 namespace kvatlas::scorers {
 
@@ -145,6 +146,40 @@ PyObject* cost_totals(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* refine_waits(PyObject*, Call call) {
+    return guarded([&] {
+        const auto [features, cost, totals, states, begins, places, survivors, numbers] =
+            call.arguments({"features", "costs", "totals", "state", "begun", "rows", "survival", "numbers"});
+        const npy_intp n_lines = PyArray_DIM(array_of(features, 2, "features"), 0), n = PyArray_DIM(array_of(features, 2, "features"), 1);
+        if (n_lines < static_cast<npy_intp>(kNFeatures)) raise(PyExc_ValueError, "features has too few lines");
+        const size_t n_rows = static_cast<size_t>(n);
+        const auto quantities = items_of(features, 2, static_cast<size_t>(n_lines) * n_rows, true, "features");
+        const auto total_ms = items_of(totals, 1, n_rows, true, "totals");
+        const auto costs = table_of<double>(cost, n_lines, n, "costs"), state = table_of<double>(states, kNState, n, "state");
+        const size_t n_begun = static_cast<size_t>(PyArray_DIM(array_of(begins, 3, "begun"), 0));
+        const auto begun = items_of(begins, 3, n_begun * 2 * kKnown, false, "begun");
+        const auto rows = line_of<npy_intp>(places, n, "rows");
+        const auto survival = items_of(survivors, 1, kSurvival, false, "survival");
+        std::array<double, 2> given{};
+        read_numbers(numbers, given);
+        const auto [now, residence_ms] = given;
+        for (size_t row = 0; row < n_rows && residence_ms > 0.0; ++row) {
+            double& wait_ms = quantities[kMemory * n_rows + row];
+            const npy_intp place = rows(0, row);
+            const double used = state(kStateUsed, row);
+            if (!(wait_ms > 0.0) || place < 0 || static_cast<size_t>(place) >= n_begun || !(used > 0.0)) continue;
+            const auto known = begun.subspan(static_cast<size_t>(place) * 2 * kKnown, 2 * kKnown);
+            const auto found = release_ms(wait_ms, used, now, residence_ms, known.first(kKnown), known.last(kKnown), survival);
+            if (!found) continue;
+            wait_ms = *found;
+            double total = 0.0;
+            for (size_t line = 0; line < static_cast<size_t>(n_lines); ++line) total += costs(line, row) * quantities[line * n_rows + row];
+            total_ms[row] = total;
+        }
+        return Py_NewRef(Py_None);
+    }, nullptr);
+}
+
 PyObject* displaced_tokens(PyObject*, Call call) {
     return guarded([&] {
         const auto [features, account, states, numbers] = call.arguments({"features", "accounts", "state", "numbers"});
@@ -174,6 +209,10 @@ PyObject* fleet_costs(PyObject*, Call call) {
         const size_t n_rows = static_cast<size_t>(n);
         double n_booked = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_booked += state(kStateTokens, row);
+        double n_lacking = 0.0;
+        for (size_t row = 0; row < n_rows; ++row) n_lacking += quantities(kMemory, row) > 0.0 ? 1.0 : 0.0;
+        double shifted = (n_lacking - 1.0) / std::max(1.0, static_cast<double>(n_rows) - 1.0);  // of the others
+        shifted *= shifted;
         const double n_anywhere = n_booked / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
         NewArray parts(npy_intp{8}, n);
         const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
@@ -189,9 +228,9 @@ PyObject* fleet_costs(PyObject*, Call call) {
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
-            const double cost_ms = own_ms(0, row) + others_ms + memory_ms;
+            const double cost_ms = own_ms(0, row) - shifted * term(kMemory) + others_ms + memory_ms;
             const std::array<double, 8> found{term(kOverhead) + term(kBatch) + term(kAdapter),
-                                              term(kQueue) + term(kMemory),
+                                              term(kQueue) + (1.0 - shifted) * term(kMemory),
                                               term(kPrefill) + term(kAttention),
                                               load_ms,
                                               others_ms,

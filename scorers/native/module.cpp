@@ -271,6 +271,7 @@ PyMethodDef functions[] = {
     method<py_packed>("packed"),
     method<cost_quantities>("cost_quantities"),
     method<cost_totals>("cost_totals"),
+    method<refine_waits>("refine_waits"),
     method<displaced_tokens>("displaced_tokens"),
     method<fleet_costs>("fleet_costs"),
     method<add_observation>("add_observation"),

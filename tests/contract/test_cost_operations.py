@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kvatlas.scorers.core.candidates import N_STATE, TOKENS
-from kvatlas.scorers.latency import arithmetic, operations
-from kvatlas.scorers.latency.lines import N_FEATURES, N_LINES, TOKENS_IN_USE
+from kvatlas.scorers.latency import arithmetic, operations, release_arithmetic
+from kvatlas.scorers.latency.lines import N_FEATURES, N_KNOWN, N_LINES, N_SURVIVAL, TOKENS_IN_USE
 
 native = pytest.importorskip("kvatlas.scorers._native")
 
@@ -73,9 +73,23 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     )
 
     both("cost_totals", features, costs)
+    begun = drawn(data, (3, 2, N_KNOWN), WHOLE)
+    rows = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)), np.intp)
+    falling = np.sort(drawn(data, (N_SURVIVAL,), st.sampled_from((0.0, 0.3, 1 / 3, 1.0))))[::-1].copy()
+    refined(features, costs, totals, state, np.ascontiguousarray(begun), rows, falling)
     displaced = both("displaced_tokens", features, accounts, state, (500.0, 300.0, 3.0, 0.25))
     prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
     both("fleet_costs", totals, features, costs, accounts, state, displaced, prices)
+
+
+def refined(features: NDArray[Any], costs: NDArray[Any], totals: NDArray[Any], *knowledge: Any) -> None:
+    """Refine waits in place by both versions."""
+    results = [(features.copy(), totals.copy()) for _ in range(2)]
+    for version, (quantities, sums) in zip((native, release_arithmetic), results, strict=True):
+        with np.errstate(all="ignore"):
+            version.refine_waits(quantities, costs, sums, *knowledge, (500.0, 700.0))
+    for mine, other in zip(*results, strict=True):
+        assert np.array_equal(mine, other, equal_nan=True)
 
 
 @given(
@@ -107,6 +121,15 @@ def quantities(**given: Any) -> object:
     return native.cost_quantities(**(arguments | given))
 
 
+def waits(**given: Any) -> object:
+    arguments: dict[str, Any] = {
+        "features": np.zeros((9, 2)), "costs": np.ones((9, 2)), "totals": np.zeros(2), "state": STATE,
+        "begun": np.zeros((3, 2, N_KNOWN)), "rows": np.zeros(2, np.intp), "survival": np.zeros(N_SURVIVAL),
+        "numbers": (0.0, 1.0),
+    }  # fmt: skip
+    return native.refine_waits(**(arguments | given))
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -121,6 +144,11 @@ def quantities(**given: Any) -> object:
         pytest.param(lambda: quantities(held=(FIGURES, None, 16), n_loads=1), id="tiers"),
         pytest.param(lambda: native.cost_totals(STATE, STATE[:3]), id="lines"),
         pytest.param(lambda: native.displaced_tokens(STATE, ACCOUNTS, STATE, NUMBERS), id="displacement"),
+        pytest.param(lambda: waits(begun=np.zeros((3, 2, 5))), id="begun"),
+        pytest.param(lambda: waits(rows=np.zeros(2)), id="rows"),
+        pytest.param(lambda: waits(survival=np.zeros(3)), id="survival"),
+        pytest.param(lambda: waits(features=np.zeros((3, 2))), id="features"),
+        pytest.param(lambda: waits(features=np.zeros((9, 4))[:, ::2]), id="stride"),
         pytest.param(
             lambda: native.fleet_costs(
                 np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), (0.0,) * 8
@@ -145,5 +173,6 @@ def test_the_specification_is_used_when_nothing_was_built(monkeypatch: pytest.Mo
 
     chosen = runpy.run_module(operations.__name__)
 
-    assert {chosen[name].__module__ for name in operations.__all__} == {arithmetic.__name__}
+    specified = {arithmetic.__name__, release_arithmetic.__name__}
+    assert {chosen[name].__module__ for name in operations.__all__} == specified
     assert {getattr(operations, name).__module__ for name in operations.__all__} == {native.__name__}

@@ -19,6 +19,7 @@ from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.params import LatencyCostParams
+from kvatlas.scorers.latency.releases import N_PARTS
 from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.candidates import endpoint, held, load
 from support.rating import routed_to
@@ -109,6 +110,25 @@ def test_requests_that_wait_for_a_load_hold_their_blocks_already() -> None:
     residence_ms, prompt = PRIOR_TOKENS * TOKEN_MS, 1000 / 5000
     assert memory(third_loads=True) / residence_ms == pytest.approx(prompt + 0.9 - 1 + prompt)
     assert memory(third_loads=False) / residence_ms == pytest.approx(2 * prompt + 0.9 - 1 + prompt)
+
+
+def test_a_wait_for_blocks_ends_with_the_responses_that_hold_them() -> None:
+    """Responses take 1 s: on one endpoint those that hold its blocks began 0.8 s ago, on the other just now."""
+    costs = model()
+    for _ in range(2 * N_PARTS):
+        decision = send(costs, "other", 1000)
+        costs.answered(decision, ttft_s=1.0)
+        costs.generated(decision, n_tokens=100)
+        costs.ended(decision, tpot_s=0.01)
+    for name, began in (("early", 9.2), ("late", 10.0)):
+        costs.answered(send(costs, name, 1000, now=began - 1.0), ttft_s=1.0)
+
+    full = load(running=1, kv=0.9, gpu_tokens=8000)
+    rows = Candidates.of([endpoint(name, of=full, in_flight=(1, 0)) for name in ("early", "late")])
+    expected = costs.expect(view(1000, 10.0), rows)
+
+    assert (expected.features[MEMORY] / 1000.0).tolist() == pytest.approx([0.2, 1.0], abs=0.1)
+    assert expected.ttft_ms[1] - expected.ttft_ms[0] == pytest.approx(800, abs=100)
 
 
 def test_costs_begin_at_the_speed_that_an_engine_publishes() -> None:

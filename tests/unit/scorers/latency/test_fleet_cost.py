@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.candidates import Candidates
-from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.latency.fleet_cost import LEAST_DISPLACED, FleetCostParams, FleetCostScorer
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
+from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
@@ -91,6 +92,25 @@ def test_blocks_cost_more_the_fuller_the_endpoint(kv: float) -> None:
 
     assert beyond_own(make(), endpoint(of=load(kv=kv, gpu_tokens=HALF))) == [pytest.approx(whole_ms * kv / 2)]
     assert beyond_own(make(), endpoint(of=load(kv=kv))) == [0.0], "an engine that does not tell its size"
+
+
+def test_a_wait_for_blocks_counts_less_where_others_lack_them_too() -> None:
+    full, free = load(kv=1.0, gpu_tokens=HALF), load(kv=0.0, gpu_tokens=HALF)
+    params = msgspec.structs.replace(PARAMS, residency_factor=0.0)
+
+    def counted(*others: Load) -> float:
+        """Return the part of its wait that the first endpoint, which is full, costs beside four others."""
+        rows = Candidates.of([endpoint(str(number), of=each) for number, each in enumerate((full, *others))])
+        scorer = make(params=params)
+        expected = scorer.model.expect(REQUEST, rows)
+        wait = float((expected.features * expected.costs)[MEMORY, 0])
+        assert wait > 0.0
+        cost = costs(scorer, *map(rows.__getitem__, range(len(rows))))[0]
+        return 1.0 - (float(expected.ttft_ms[0]) - cost) / wait
+
+    assert counted(free, free, free, free) == pytest.approx(1.0)
+    assert counted(full, free, free, full) == pytest.approx(0.75)
+    assert counted(full, full, full, full) == pytest.approx(0.0)
 
 
 def test_equal_endpoints_are_filled_evenly() -> None:
