@@ -216,7 +216,14 @@ class Scheduler:
         """Count the steps until a request ends, or may get no block; at least 1."""
         blocks_each = (self.cache.gpu.n_free - self.cache.n_reserved) // len(work)
         n_ending = min(request.n_left for request, _n in work)
-        return max(1, min(n_ending, (blocks_each - 1) * self.cache.block_size))
+        n_steps = max(1, min(n_ending, (blocks_each - 1) * self.cache.block_size))
+        if (
+            self._waiting and self.cache.has_storage
+        ):  # a block that is evicted may be fetched for one that waits
+            leases = [request.admitted()[1] for request, _n in work]
+            n_free = min(len(lease.blocks) * self.cache.block_size - lease.n_computed for lease in leases)
+            n_steps = min(n_steps, 1 + max(0, n_free))
+        return n_steps
 
     def _schedule_running(self, step: _Step, budget: int) -> int:
         for request in tuple(self._running):

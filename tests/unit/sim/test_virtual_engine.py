@@ -144,6 +144,16 @@ COPY_ENDS_WITH_A_STEP = [
 ]
 
 
+EVICTED_WHILE_IT_WAITS = [
+    Plan(at=0.0, prompt=(0,), n_output=1),
+    Plan(at=0.0, prompt=(0,), n_output=1),
+    Plan(at=0.0, prompt=(0,), n_output=19),
+    Plan(at=242 / 1024, prompt=(1,), n_output=30),
+    Plan(at=20 / 1024, prompt=(1, 0, 1, 1, 1, 1, 1, 1, 1, 1), n_output=30),
+    Plan(at=21 / 1024, prompt=(0, 0, 0, 0, 0, 0, 0, 0, 0), n_output=9),
+]
+
+
 ALL_ARE_PREEMPTED = [
     Plan(at=0.0, prompt=(0,), n_output=1),
     Plan(at=0.0, prompt=(0,), n_output=18),
@@ -164,6 +174,12 @@ ALL_ARE_PREEMPTED = [
     plans=COPY_ENDS_WITH_A_STEP,
     sizes={"gpu_blocks": 24, "cpu_blocks": 6, "chunk_blocks": 1},
     storage=False,
+    looks=[],
+)
+@example(
+    plans=EVICTED_WHILE_IT_WAITS,
+    sizes={"gpu_blocks": 24, "cpu_blocks": 6, "chunk_blocks": 1},
+    storage=True,
     looks=[],
 )
 def test_runs_of_steps_give_what_single_steps_give(
