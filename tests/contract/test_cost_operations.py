@@ -86,8 +86,9 @@ def refined(features: NDArray[Any], costs: NDArray[Any], totals: NDArray[Any], *
     """Refine waits in place by both versions."""
     results = [(features.copy(), totals.copy()) for _ in range(2)]
     for version, (quantities, sums) in zip((native, release_arithmetic), results, strict=True):
+        arguments: tuple[Any, ...] = quantities, costs, sums, *knowledge, (500.0, 700.0)
         with np.errstate(all="ignore"):
-            version.refine_waits(quantities, costs, sums, *knowledge, (500.0, 700.0))
+            version.refine_waits(*arguments)
     for mine, other in zip(*results, strict=True):
         assert np.array_equal(mine, other, equal_nan=True)
 
