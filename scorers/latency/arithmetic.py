@@ -59,8 +59,8 @@ UNSURE = 0.02
 """Part of the GPU blocks within which a wait for blocks is not expected: requests that end since the scrape free as many."""
 
 COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
-"""Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks, `prefill` attention. `others` is the longer
-wait of others, `memory` what blocks cost them that the request holds or displaces."""
+"""Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks as far as it counts, `prefill` attention.
+`others` is the longer wait of others, `memory` what blocks cost them that the request holds or displaces."""
 
 Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
