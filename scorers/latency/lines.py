@@ -44,15 +44,6 @@ BUSY_S = 10.0
 PLACED_S = 300.0
 """Time constant of the tokens placed on an endpoint: long beside a response, short beside the life of a server."""
 
-N_KNOWN = 16
-"""Requests of an endpoint of which is known when their responses began, see `releases`."""
-
-SURVIVAL_STEPS = 16
-"""Ages in the mean time that a response takes, at which its survival is known."""
-
-N_SURVIVAL = 4 * SURVIVAL_STEPS + 1
-"""Ages at which the survival is known: from 0 to four times the mean."""
-
 PACE_STEP = 0.05
 """Least step of a pace per observation: it follows about twenty."""
 

@@ -9,10 +9,19 @@ import numpy as np
 
 from ..core.candidates import KV_UTILIZATION
 from ..core.columns import FloatArray, RowArray
-from .lines import MEMORY, SURVIVAL_STEPS
+from .lines import MEMORY
 
 WaitNumbers: TypeAlias = tuple[float, float]
 """Monotonic seconds, and the milliseconds for which a request usually holds its blocks."""
+
+N_KNOWN = 16
+"""Requests of an endpoint of which is known when their responses began, see `releases`."""
+
+SURVIVAL_STEPS = 16
+"""Ages in the mean time that a response takes, at which its survival is known."""
+
+N_SURVIVAL = 4 * SURVIVAL_STEPS + 1
+"""Ages at which the survival is known: from 0 to four times the mean."""
 
 LONGEST, N_BISECTIONS = 4.0, 10
 """Longest wait that is searched for, in mean times of a response, and the number of bisections: it is known within 0.4 % of that."""

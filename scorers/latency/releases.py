@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..core.columns import FloatArray, RowArray
-from .lines import N_KNOWN, N_SURVIVAL, SURVIVAL_STEPS
 from .operations import refine_waits
+from .release_arithmetic import N_KNOWN, N_SURVIVAL, SURVIVAL_STEPS
 
 FIRST_ROWS = 16
 """Rows of a new table, which doubles when it is full."""
@@ -26,7 +26,7 @@ RENEWED = 8
 ALL_FREE = (1 << N_KNOWN) - 1
 
 AGES: FloatArray = np.arange(N_SURVIVAL) / SURVIVAL_STEPS
-"""Ages of the survival, as parts of the mean time that a response takes."""
+"""Ages of the survival, as parts of the time that a response is expected to take."""
 
 
 class Releases:
@@ -71,13 +71,13 @@ class Releases:
         self._begun, self._free = begun, {new: self._free[old] for old, new in kept.items()}
 
     def learn(self, part: float) -> None:
-        """Learn from the length of a response, as a part of the expected one. Cost: O(1)."""
+        """Learn from the time that a response took, as a part of the expected one. Cost: O(1)."""
         self._parts.append(part)
         self._n_new += 1
 
     @property
     def survival(self) -> FloatArray | None:
-        """Part of the responses that takes longer than each of `AGES`, as a part of the mean; None if too little is known."""
+        """Part of the responses that takes longer than each of `AGES`; None if too little is known. Cost: O(1) per response."""
         if self._n_new >= (RENEWED if self._survival is not None else ENOUGH):
             parts = np.sort(np.array(self._parts))
             self._survival = 1.0 - np.searchsorted(parts, AGES, side="right") / len(parts)

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kvatlas.scorers.core.candidates import N_STATE, TOKENS
+from kvatlas.scorers.core.candidates import KV_UTILIZATION, N_STATE, TOKENS
 from kvatlas.scorers.latency import arithmetic, operations, release_arithmetic
-from kvatlas.scorers.latency.lines import N_FEATURES, N_KNOWN, N_LINES, N_SURVIVAL, TOKENS_IN_USE
+from kvatlas.scorers.latency.lines import MEMORY, N_FEATURES, N_LINES, TOKENS_IN_USE
+from kvatlas.scorers.latency.release_arithmetic import N_KNOWN, N_SURVIVAL
 
 native = pytest.importorskip("kvatlas.scorers._native")
 
@@ -73,22 +74,28 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     )
 
     both("cost_totals", features, costs)
-    begun = drawn(data, (3, 2, N_KNOWN), WHOLE)
-    rows = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)), np.intp)
-    falling = np.sort(drawn(data, (N_SURVIVAL,), st.sampled_from((0.0, 0.3, 1 / 3, 1.0))))[::-1].copy()
-    refined(features, costs, totals, state, np.ascontiguousarray(begun), rows, falling)
     displaced = both("displaced_tokens", features, accounts, state, (500.0, 300.0, 3.0, 0.25))
     prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
     both("fleet_costs", totals, features, costs, accounts, state, displaced, prices)
 
 
-def refined(features: NDArray[Any], costs: NDArray[Any], totals: NDArray[Any], *knowledge: Any) -> None:
-    """Refine waits in place by both versions."""
-    results = [(features.copy(), totals.copy()) for _ in range(2)]
+@given(st.data())
+def test_waits_are_alike(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 6))
+    features, costs = (
+        drawn(data, (N_FEATURES + 1, n), WHOLE).copy("C"),
+        drawn(data, (N_FEATURES + 1, n), WHOLE),
+    )
+    features[MEMORY] = drawn(data, (n,), st.sampled_from((0.0, 30.0, 200.0, 690.0, 2000.0)))
+    state = drawn(data, (N_STATE, n), UNKNOWN).copy("C")
+    state[KV_UTILIZATION] = drawn(data, (n,), st.sampled_from((0.3, 0.97, 1.0, np.nan)))
+    begun = drawn(data, (3, 2, N_KNOWN), st.sampled_from((0.0, 80.0, 499.3, 499.9))).copy("C")
+    rows = np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)), np.intp)
+    falling = np.sort(drawn(data, (N_SURVIVAL,), st.sampled_from((0.0, 0.3, 1 / 3, 1.0))))[::-1].copy()
+    knowledge = state, begun, rows, falling, (500.0, 700.0)
+    results = [(features.copy(), np.zeros(n)) for _ in range(2)]
     for version, (quantities, sums) in zip((native, release_arithmetic), results, strict=True):
-        arguments: tuple[Any, ...] = quantities, costs, sums, *knowledge, (500.0, 700.0)
-        with np.errstate(all="ignore"):
-            version.refine_waits(*arguments)
+        version.refine_waits(quantities, costs, sums, *knowledge)
     for mine, other in zip(*results, strict=True):
         assert np.array_equal(mine, other, equal_nan=True)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from kvatlas.scorers.core.candidates import KV_UTILIZATION, N_STATE
-from kvatlas.scorers.latency.lines import MEMORY, N_FEATURES, N_KNOWN
+from kvatlas.scorers.latency.lines import MEMORY, N_FEATURES
+from kvatlas.scorers.latency.release_arithmetic import N_KNOWN
 from kvatlas.scorers.latency.releases import ENOUGH, Releases
 
 RESIDENCE_MS = 1000.0
