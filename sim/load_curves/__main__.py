@@ -1,7 +1,7 @@
 """Policies over the load, on every workload.
 
 Use: python -m kvatlas.sim.load_curves [--policy NAME ...] [--workload NAME ...] [--conversation FILE] [--ours NAME] [--seeds N]
-         [--jobs N] [--kept FILE] [--write FILE]                                                      (or: make curves ARGS=...)
+         [--contents-seeds N] [--jobs N] [--kept FILE] [--write FILE]                                 (or: make curves ARGS=...)
 
 Every point is kept in a file, so an interrupted run goes on where it was. In a checkout, a run over all workloads writes
 the page `benchmark-load.md` in docs and its plots. Otherwise --write names the page.
@@ -24,6 +24,8 @@ from .point import Kept
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmark-load.md"
 OURS = "latency"
+CONTENTS = ("latency", "latency-approximate")
+"""One policy with exact and with approximate contents."""
 POLICIES = ("round-robin", "precise", "optimized-baseline", "affinity", "dynamo", OURS)
 
 
@@ -41,6 +43,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="recorded requests to replay")
     parser.add_argument("--fractions", default=",".join(map(str, FRACTIONS)), metavar="N,...", help="loads")
     parser.add_argument("--seeds", type=int, default=1, help="traces per load")
+    parser.add_argument(
+        "--contents-seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="traces per load that compare exact with approximate contents; 0 for none",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument(
         "--kept", type=Path, default=Path("load-curves.jsonl"), metavar="FILE", help="known points"
@@ -54,7 +63,13 @@ def main() -> None:
         policies = tuple(named_policy(name).name for name in arguments.policy or POLICIES)
         ours = named_policy(arguments.ours).name
         fractions = tuple(float(each) for each in arguments.fractions.split(","))
-        settings = Settings(policies if ours in policies else (*policies, ours), arguments.seeds, fractions)
+        settings = Settings(
+            policies if ours in policies else (*policies, ours),
+            arguments.seeds,
+            fractions,
+            CONTENTS if arguments.contents_seeds else (),
+            arguments.contents_seeds,
+        )
         results = curves(
             found,
             settings,

@@ -27,12 +27,14 @@ class Curves:
         sustained: policy -> load it sustains.
         loads: ascending loads of the curves.
         figures: policy, or `bound` -> figures at each of the loads, means over seeds.
+        pair: the same of `Settings.pair`, over its own seeds.
     """
 
     workload: Workload
     sustained: Mapping[str, float]
     loads: Sequence[float]
     figures: Mapping[str, Sequence[Figures]]
+    pair: Mapping[str, Sequence[Figures]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,15 @@ class Settings:
         policies: names of built-in policies.
         seeds: traces per load, counted from 1.
         fractions: loads relative to what the best policy sustains.
+        pair: the same policy with exact and with approximate contents, compared at the same loads; empty for none.
+        pair_seeds: traces per load for the pair.
     """
 
     policies: Sequence[str]
     seeds: int = 1
     fractions: Sequence[float] = FRACTIONS
+    pair: Sequence[str] = ()
+    pair_seeds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +131,29 @@ def curves(
         _One(each, point)
         for each in workloads
         for load in loads[each.name]
-        for point in _points(each, (*settings.policies, BOUND), load, settings.seeds)
+        for point in dict.fromkeys(
+            _points(each, (*settings.policies, BOUND), load, settings.seeds)
+            + _points(each, settings.pair, load, settings.pair_seeds)
+        )
         if load and kept.get(point) is None
     ]
     for one, found in _run_all(ones, jobs):
         kept.add(found.new)
         progress(f"{one.point.workload}: {one.point.policy} at {one.point.load:.3g}")
+
+    def means(workload: Workload, policies: Sequence[str], seeds: int) -> dict[str, Sequence[Figures]]:
+        return {
+            policy: [_mean(kept, workload, policy, load, seeds) for load in loads[workload.name] if load]
+            for policy in policies
+        }
+
     return [
         Curves(
             each,
             sustained[each.name],
             loads[each.name],
-            {
-                policy: [_mean(kept, each, policy, load, settings.seeds) for load in loads[each.name] if load]
-                for policy in (*settings.policies, BOUND)
-            },
+            means(each, (*settings.policies, BOUND), settings.seeds),
+            means(each, settings.pair, settings.pair_seeds),
         )
         for each in workloads
     ]

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import exp, log
 from pathlib import Path
-from statistics import fmean
+from statistics import geometric_mean
 from string import Template
 
 from matplotlib import rc_context
@@ -18,6 +17,7 @@ from ..replay.comparison import BOUND
 from .curves import Curves, Settings
 
 _TEMPLATE = Path(__file__).with_name("page.template")
+_CONTENTS = Path(__file__).with_name("contents.template")
 _FIGURES = (
     ("ttftMean", "mean seconds to the first token", ".2f", 1.0),
     ("ttftP99", "99th percentile of the seconds to the first token", ".1f", 1.0),
@@ -44,6 +44,7 @@ def page(found: Sequence[Curves], settings: Settings, *, ours: str, left_out: Se
         sustained=sustained_table(found, settings.policies),
         verdict=verdict_table(found, ours),
         mean=overall(found, ours),
+        contents=_contents(found, settings),
         workloads="\n\n".join(_section(each, settings) for each in found),
     )
 
@@ -75,10 +76,10 @@ def verdict_table(found: Sequence[Curves], ours: str) -> str:
         other = max(each.sustained[policy] for policy in others)
         rows.append([
             each.workload.name,
-            f"{100 * (each.sustained[ours] / other - 1):+.0f} %" if other else "-",
-            f"{100 * (_geometric(ratios) - 1):+.0f} %",
-            f"{100 * (max(ratios) - 1):+.0f} %",
-            f"{100 * (max(tails) - 1):+.0f} %",
+            _change(each.sustained[ours] / other) if other else "-",
+            _change(geometric_mean(ratios)),
+            _change(max(ratios)),
+            _change(max(tails)),
             f"{min(hits):+.1f}",
             f"{min(bounds):.2f} to {max(bounds):.2f}",
         ])  # fmt: skip
@@ -104,9 +105,9 @@ def overall(found: Sequence[Curves], ours: str) -> str:
             for each in found
             for mine, theirs in zip(each.figures[ours], each.figures[policy], strict=True)
         ]
-        rows.append([policy, f"{100 * (_geometric(ratios) - 1):+.0f} %"])
+        rows.append([policy, _change(geometric_mean(ratios))])
     best = [ratio for each in found for ratio in _ratios(each, ours, "ttftMean")]
-    rows.append(["the best of them at each load", f"{100 * (_geometric(best) - 1):+.0f} %"])
+    rows.append(["the best of them at each load", _change(geometric_mean(best))])
     return _markdown([f"mean TTFT of {ours} relative to", "geometric mean"], rows)
 
 
@@ -147,6 +148,38 @@ def _section(curves: Curves, settings: Settings) -> str:
     return "\n\n".join(parts)
 
 
+def _contents(found: Sequence[Curves], settings: Settings) -> str:
+    """Return the section that compares the policies of `Settings.pair`; empty without them."""
+    if not settings.pair:
+        return ""
+    exact, approximate = settings.pair
+    by_workload = {
+        each.workload.name: [
+            mine["ttftMean"] / theirs["ttftMean"]
+            for mine, theirs in zip(each.pair[exact], each.pair[approximate], strict=True)
+        ]
+        for each in found
+    }
+    every = [ratio for ratios in by_workload.values() for ratio in ratios]
+    return Template(_CONTENTS.read_text()).substitute(
+        exact=exact,
+        approximate=approximate,
+        seeds=settings.pair_seeds,
+        table=_markdown(
+            ["workload", *(f"{part:g}" for part in settings.fractions), "mean"],
+            (
+                [name, *map(_change, ratios), _change(geometric_mean(ratios))]
+                for name, ratios in by_workload.items()
+            ),
+        ),
+        mean=_change(geometric_mean(every)),
+    )
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f} %"
+
+
 def _ratios(curves: Curves, ours: str, name: str) -> list[float]:
     """Return our figure relative to the best of the others at each load."""
     others = [policy for policy in curves.sustained if policy != ours]
@@ -154,10 +187,6 @@ def _ratios(curves: Curves, ours: str, name: str) -> list[float]:
         mine[name] / min(curves.figures[policy][place][name] for policy in others)
         for place, mine in enumerate(curves.figures[ours])
     ]
-
-
-def _geometric(ratios: Sequence[float]) -> float:
-    return exp(fmean(log(ratio) for ratio in ratios))
 
 
 def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

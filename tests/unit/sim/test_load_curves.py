@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 
 import msgspec
 import pytest
 
 from kvatlas.sim.errors import ReplayError, SimError
-from kvatlas.sim.load_curves.curves import Settings, curves
+from kvatlas.sim.load_curves.curves import Curves, Settings, curves
 from kvatlas.sim.load_curves.page import page, plot
 from kvatlas.sim.load_curves.point import Kept, Point, figures_at
 from kvatlas.sim.load_curves.sustained import LIMIT_S, MAX_DOUBLINGS, PRECISION, sustained_load
@@ -29,7 +31,18 @@ def made(load: float, seed: int) -> Trace:
 WORKLOAD = Workload(
     name="made/small", unit="agents/s", loads=(1.0,), fleet=make_fleet(), make=made, granularity=1, warm_up=1
 )
-SETTINGS = Settings(("round-robin", "affinity"), fractions=(0.5, 1.0))
+SETTINGS = Settings(
+    ("round-robin", "affinity"), fractions=(0.5, 1.0), pair=("precise", "approximate"), pair_seeds=2
+)
+
+
+def gains(found: Curves) -> list[str]:
+    """Return the changes that exact contents bring at each load, and their geometric mean."""
+    ratios = [
+        exact["ttftMean"] / guess["ttftMean"]
+        for exact, guess in zip(found.pair["precise"], found.pair["approximate"], strict=True)
+    ]
+    return [f"{100 * (ratio - 1):+.0f} %" for ratio in (*ratios, geometric_mean(ratios))]
 
 
 @pytest.mark.parametrize("passes_at", [0.3, 1.0, 1.7, 30.0])
@@ -61,6 +74,10 @@ def test_curves_go_on_where_they_were_and_fill_the_page(tmp_path: Path) -> None:
     (found,) = first
     assert found.loads == sorted(found.loads)
     assert list(found.figures) == ["round-robin", "affinity", "bound"]
+    assert {policy: len(figures) for policy, figures in found.pair.items()} == {
+        "precise": 2,
+        "approximate": 2,
+    }
     for least, *others in zip(
         found.figures["bound"], *(found.figures[each] for each in SETTINGS.policies), strict=True
     ):
@@ -68,6 +85,9 @@ def test_curves_go_on_where_they_were_and_fill_the_page(tmp_path: Path) -> None:
     assert "$" not in text
     assert "Not run: other/gpu." in text
     assert text.count("| bound |") == 3
+    assert "## Exact and approximate contents" in text
+    assert f"| made/small | {' | '.join(gains(found))} |" in text
+    assert "## Exact" not in page(first, replace(SETTINGS, pair=()), ours="affinity")
     assert f"](images/{image.name})" in text
     assert "<!-- affinity -->" in image.read_text()
 
