@@ -22,15 +22,17 @@ class PrefixNode(Generic[Owner]):
         parent: the run before, None at the root.
         children: runs that continue from here, by their first key.
         counts: owner -> number of its prompts through this run.
+        n_prompts: the sum of these numbers.
         derived: what a user of the tree keeps about the owners; None once these have changed.
     """
 
-    __slots__ = ("begin", "children", "counts", "derived", "keys", "parent")
+    __slots__ = ("begin", "children", "counts", "derived", "keys", "n_prompts", "parent")
 
     def __init__(self, begin: int, keys: array[int], parent: PrefixNode[Owner] | None) -> None:
         self.begin, self.keys, self.parent = begin, keys, parent
         self.children: dict[int, PrefixNode[Owner]] = {}
         self.counts: dict[Owner, int] = {}
+        self.n_prompts = 0
         self.derived: object = None
 
     @property
@@ -65,7 +67,7 @@ class PrefixNode(Generic[Owner]):
         assert self.parent is not None, "the root has no run"  # noqa: S101
         n_before = end - self.begin
         before = PrefixNode(self.begin, self.keys[:n_before], self.parent)
-        before.counts, before.derived = self.counts.copy(), self.derived
+        before.counts, before.n_prompts, before.derived = self.counts.copy(), self.n_prompts, self.derived
         before.children[self.keys[n_before]] = self
         self.parent.children[self.keys[0]] = before
         self.begin, self.keys, self.parent = end, self.keys[n_before:], before
@@ -97,6 +99,7 @@ class PrefixTree(Generic[Owner]):
             if owner not in above.counts:
                 above.derived = None
             above.counts[owner] = above.counts.get(owner, 0) + 1
+            above.n_prompts += 1
             above = above.parent
         return end
 
@@ -105,6 +108,7 @@ class PrefixTree(Generic[Owner]):
         node: PrefixNode[Owner] | None = end
         while node is not None:
             node.counts[owner] -= 1
+            node.n_prompts -= 1
             if not node.counts[owner]:
                 del node.counts[owner]
                 node.derived = None

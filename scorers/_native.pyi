@@ -55,6 +55,7 @@ def fleet_costs(
     accounts: FloatArray,
     state: FloatArray,
     displaced: FloatArray,
+    sharing: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray: ...
 def refine_waits(

@@ -80,6 +80,10 @@ OPTIMIZED = SharedPrefixSpec(
     num_groups=150, num_prompts_per_group=5, system_prompt_len=6_000, question_len=1_200, output_len=1_000
 )
 """The optimized baseline."""
+ONE_PROMPT = SharedPrefixSpec(
+    num_groups=1, num_prompts_per_group=1, system_prompt_len=4_096, question_len=500, output_len=300
+)
+"""One system prompt that all requests share; there are as many questions as requests."""
 AGENTS = AgentsSpec(turns=12)
 MIN_AGENTS = 40
 """Number of agents at small loads, so that more than a few requests are measured."""
@@ -111,6 +115,14 @@ def closed(spec: SharedPrefixSpec, load: float, seed: int) -> Trace:
 def staged(spec: SharedPrefixSpec, load: float, seed: int) -> Trace:
     """Generate groups of prompts: all of them to fill the caches, then `load` per second for a minute."""
     return staged_prefix_trace(spec, (_filling(spec), Stage(load, 60.0)), seed=seed)
+
+
+def hot(spec: SharedPrefixSpec, load: float, seed: int) -> Trace:
+    """Generate `load` requests per second for a minute, no two alike."""
+    stage = Stage(load, 60.0)
+    return staged_prefix_trace(
+        msgspec.structs.replace(spec, num_prompts_per_group=stage.n_requests), (stage,), seed=seed
+    )
 
 
 def _filling(spec: SharedPrefixSpec) -> Stage:
@@ -199,6 +211,7 @@ GENERATED: tuple[Workload, ...] = (
         ("gpu", _without_cpu(PUBLISHED_250), (15, 30, 45, 60)),
         warm_up=750,
     ),
+    *_family("one-prompt", "requests/s", partial(hot, ONE_PROMPT), ("gpu", GPU_ONLY, (20, 40, 80, 160))),
 )
 
 

@@ -13,7 +13,7 @@ from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 from ..core.shared import Contribution, SharedSums
-from .held_prompts import HeldPrompt, HeldPrompts
+from .held_prompts import HeldPrompt, HeldPrompts, Sharing, held_tokens
 from .lines import (
     BOOKED,
     BUSY_AT,
@@ -143,18 +143,22 @@ class Accounts:
     def __len__(self) -> int:
         return len(self._open)
 
-    def columns(self, candidates: Candidates, prefix: Prefix | None = None) -> FloatArray:
+    def sharing(self, prefix: Prefix | None) -> list[Sharing] | None:
+        """See `HeldPrompts.sharing`, of own requests under way."""
+        return self._prompts.sharing(prefix)
+
+    def columns(self, candidates: Candidates, sharing: Sequence[Sharing] | None = None) -> FloatArray:
         """Return the lines of these endpoints, shape (21, n). Cost: O(n); after a change of the fleet in Python.
 
         Args:
             candidates: the endpoints.
-            prefix: block keys of the present prompt, None if they are unknown.
+            sharing: which requests share leading tokens of the present prompt, None if they are unknown.
         """
         places = self.rows(candidates)
         table = self._table.take(places, axis=1)
         if self._siblings:
             self._siblings.add_to(table, places)
-        table[TOKENS_IN_USE] = self._prompts.tokens(prefix, self._table.shape[1]).take(places)
+        table[TOKENS_IN_USE] = held_tokens(sharing, self._table.shape[1]).take(places)
         return table
 
     def rows(self, candidates: Candidates) -> RowArray:

@@ -19,6 +19,7 @@ from ..core.candidates import (
     WAITING,
 )
 from ..core.columns import FloatArray, IntArray, unknown_as_zero
+from .copy_arithmetic import copy_savings
 from .lines import (
     ADAPTER,
     ATTENTION,
@@ -58,9 +59,10 @@ DisplacementNumbers: TypeAlias = tuple[float, float, float, float]
 UNSURE = 0.02
 """Part of the GPU blocks within which a wait for blocks is not expected: requests that end since the scrape free as many."""
 
-COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory")
+COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory", "copy")
 """Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks as far as it counts, `prefill` attention.
-`others` is the longer wait of others, `memory` what blocks cost them that the request holds or displaces."""
+`others` is the longer wait of others, `memory` what blocks cost them that the request holds or displaces, and `copy` what the
+computed prompt saves them, as a negative number."""
 
 Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
@@ -134,9 +136,10 @@ def fleet_costs(
     accounts: FloatArray,
     state: FloatArray,
     displaced: FloatArray,
+    sharing: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray:
-    """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (8, n).
+    """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (9, n).
 
     Args:
         ttft_ms: milliseconds to first token, by endpoint.
@@ -145,6 +148,7 @@ def fleet_costs(
         accounts: see `cost_quantities`.
         state: see `Candidates`.
         displaced: tokens that the uncached ones displace there.
+        sharing: see `copy_savings`.
         numbers: of the price, see `FleetCostScorer`.
     """
     n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
@@ -153,12 +157,15 @@ def fleet_costs(
     shifted *= shifted
     n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
     price = np.minimum(factor * n_waiting, most)
-    others_ms = price * (costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION])
+    work_ms = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
+    others_ms = price * work_ms
     new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
     memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) * taken + token_ms * displaced
     terms = costs * features
     cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms
+    saved_ms = copy_savings(cost_ms, work_ms + others_ms, features, costs, n_tokens, sharing)
+    cost_ms = cost_ms - saved_ms
     return np.stack(
         [
             terms[OVERHEAD] + terms[BATCH] + terms[ADAPTER],
@@ -167,6 +174,7 @@ def fleet_costs(
             np.add.reduce(terms[N_FEATURES:], axis=0),
             others_ms,
             memory_ms,
+            0.0 - saved_ms,
             cost_ms,
             1.0 / (1.0 + cost_ms / scale_ms),
         ]

@@ -20,6 +20,7 @@ from .arithmetic import same_everywhere
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
+from .held_prompts import Sharing
 from .lengths import OutputLengths
 from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
 from .means import RunningMean, SharedMeans
@@ -53,6 +54,7 @@ class Expected(NamedTuple):
         features: of the time to first token, shape (d, n).
         costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n).
         ttft_ms: expected milliseconds to first token, by endpoint.
+        sharing: own requests under way that share leading tokens of its prompt.
     """
 
     request: RequestView
@@ -61,6 +63,7 @@ class Expected(NamedTuple):
     features: FloatArray
     costs: FloatArray
     ttft_ms: FloatArray
+    sharing: Sequence[Sharing] = ()
 
     @property
     def terms_ms(self) -> FloatArray:
@@ -155,8 +158,9 @@ class CostModel:
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
-        accounts = self.accounts.columns(candidates, request.prefix)
-        expected = self._last = self._expected(request, candidates, accounts)
+        sharing = self.accounts.sharing(request.prefix)
+        accounts = self.accounts.columns(candidates, sharing)
+        expected = self._last = self._expected(request, candidates, accounts, sharing or ())
         self.accounts.releases.refine(
             expected.features,
             expected.costs,
@@ -278,7 +282,13 @@ class CostModel:
         """Return the factors of the times of endpoints, whose accounts these are."""
         return np.exp(accounts[LOG_PACE]) if self._has_paces else 1.0
 
-    def _expected(self, request: RequestView, candidates: Candidates, accounts: FloatArray) -> Expected:
+    def _expected(
+        self,
+        request: RequestView,
+        candidates: Candidates,
+        accounts: FloatArray,
+        sharing: Sequence[Sharing] = (),
+    ) -> Expected:
         quantities = self.ttft.quantities(
             request,
             candidates,
@@ -290,7 +300,7 @@ class CostModel:
                 self.residence_ms(request.model),
             ),
         )
-        return Expected(request, candidates, accounts, *quantities)
+        return Expected(request, candidates, accounts, *quantities, sharing)
 
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from ..core.candidates import Candidates
+from ..core.candidates import REQUESTS, Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
@@ -42,6 +42,9 @@ LEAST_DISPLACED = 0.25
 
 SPREAD = 3.0
 """Weight of how unevenly tokens were placed, for prefixes that no endpoint has."""
+
+NOTHING_SHARED: FloatArray = np.zeros((2, 0))
+NOTHING_SHARED.flags.writeable = False
 
 STEP = 0.02
 """Step of the running mean of the work of a request per pick: it follows about fifty requests."""
@@ -146,8 +149,20 @@ class FleetCostScorer(LatencyCostScorer):
             expected.accounts,
             expected.candidates.state,
             displaced,
+            self._sharing(expected),
             numbers,
         )
+
+    def _sharing(self, expected: Expected) -> FloatArray:
+        """Return how many requests share leading tokens of a prompt, see `copy_savings`; those of other processes are as alike as own ones."""
+        if not expected.sharing:
+            return NOTHING_SHARED
+        n_sent, n_own = float(np.add.reduce(expected.candidates.state[REQUESTS])), len(self.model.accounts)
+        n_each = max(1.0, n_sent / max(1, n_own))
+        return np.array([
+            [n_each * each.n_requests for each in expected.sharing],
+            [float(each.n_tokens) for each in expected.sharing],
+        ])  # fmt: skip
 
     def _lost(self) -> float:
         """Return what displacing a token costs, as a part of the time to compute it; 0 before the first request."""
@@ -158,12 +173,14 @@ class FleetCostScorer(LatencyCostScorer):
         """Return the parts in the order of `OBJECTIVE_PARTS`, the cost and its score, of a request with objectives."""
         params, model = self._params, self.model
         misses = 1.0 - chance(model, expected, slo)
-        own, others = parts[:N_OWN], parts[N_OWN : len(COST_PARTS)]
+        own, (others, memory, copy) = parts[:N_OWN], parts[N_OWN : len(COST_PARTS)]
         if slo.ttft_ms is not None:
             own = own * misses  # a first token within the objective need not come sooner
         found = [
             *own,
-            *others,
+            others,
+            memory,
+            np.maximum(copy, -own[COST_PARTS.index("prefill")] - others),  # it saves no more than it costs
             params.miss_ms * misses,
             params.miss_ms * endangered(model, expected, self._running),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -28,6 +29,20 @@ class HeldPrompt(NamedTuple):
     row: int
     block_size: int
     end: PrefixNode[int]
+
+
+class Sharing(NamedTuple):
+    """Requests that share the leading tokens of a prompt.
+
+    Attributes:
+        rows: of their endpoints, each once.
+        n_requests: number of them.
+        n_tokens: tokens that they share.
+    """
+
+    rows: RowArray
+    n_requests: int
+    n_tokens: int
 
 
 class HeldPrompts:
@@ -70,19 +85,21 @@ class HeldPrompts:
         self.remove(prompt)
         return self._entered(row, keys, prompt.block_size)
 
-    def tokens(self, prefix: Prefix | None, n_rows: int) -> FloatArray:
-        """Return the leading tokens of a prompt whose blocks requests hold, by row; NaN if its blocks are unknown.
+    def sharing(self, prefix: Prefix | None) -> list[Sharing] | None:
+        """Return which requests share leading tokens of a prompt, by ascending tokens; None if its blocks are unknown.
 
-        Cost: see `PrefixTree.along`, plus one operation on columns per branch.
+        Cost: see `PrefixTree.along`; O(rows) for each branch that has changed.
         """
         if prefix is None:
-            return np.full(n_rows, math.nan)
-        tokens = np.zeros(n_rows)
-        for block_size, tree in self._trees.items():
-            for node, n_blocks in tree.along(prefix.keys(block_size)):
-                rows = _rows(node)
-                tokens[rows] = np.maximum(tokens[rows], n_blocks * block_size)
-        return tokens
+            return None
+        found = [
+            Sharing(_rows(node), node.n_prompts, n_blocks * block_size)
+            for block_size, tree in self._trees.items()
+            for node, n_blocks in tree.along(prefix.keys(block_size))
+        ]
+        if len(self._trees) > 1:
+            found.sort(key=_tokens_of)
+        return found
 
     def _entered(self, row: int, keys: array[int], block_size: int) -> HeldPrompt:
         tree = self._trees.get(block_size)
@@ -91,8 +108,22 @@ class HeldPrompts:
         return HeldPrompt(row, block_size, tree.enter(row, keys))
 
 
+def held_tokens(sharing: Sequence[Sharing] | None, n_rows: int) -> FloatArray:
+    """Return the leading tokens of a prompt whose blocks requests hold, by row; NaN if its blocks are unknown."""
+    if sharing is None:
+        return np.full(n_rows, math.nan)
+    tokens = np.zeros(n_rows)
+    for rows, _, n_tokens in sharing:
+        tokens[rows] = n_tokens
+    return tokens
+
+
 def _rows(node: PrefixNode[int]) -> RowArray:
     """Return the rows whose prompts pass through a node. Cost: O(1) until they change."""
     if node.derived is None:
         node.derived = np.fromiter(node.counts, np.intp, len(node.counts))
     return cast("RowArray", node.derived)
+
+
+def _tokens_of(sharing: Sharing) -> int:
+    return sharing.n_tokens

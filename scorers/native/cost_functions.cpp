@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "copies.h"
 #include "costs.h"
 #include "releases.h"
 
@@ -196,13 +197,15 @@ PyObject* displaced_tokens(PyObject*, Call call) {
 
 PyObject* fleet_costs(PyObject*, Call call) {
     return guarded([&] {
-        const auto [ttft, features, cost, account, states, displacements, numbers] =
-            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "displaced", "numbers"});
+        const auto [ttft, features, cost, account, states, displacements, shared, numbers] =
+            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "displaced", "sharing", "numbers"});
         const npy_intp n = length_of(ttft, "ttft_ms");
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
         const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
         const auto displaced = line_of<double>(displacements, n, "displaced");
+        const npy_intp n_shared = PyArray_DIM(array_of(shared, 2, "sharing"), 1);
+        const Sharing sharing{table_of<double>(shared, 2, n_shared, "sharing"), static_cast<size_t>(n_shared)};
         std::array<double, 8> given{};
         read_numbers(numbers, given);
         const auto [n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms] = given;
@@ -214,7 +217,8 @@ PyObject* fleet_costs(PyObject*, Call call) {
         double shifted = (n_lacking - 1.0) / std::max(1.0, static_cast<double>(n_rows) - 1.0);  // of the others
         shifted *= shifted;
         const double n_anywhere = n_booked / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
-        NewArray parts(npy_intp{8}, n);
+        NewArray parts(npy_intp{9}, n);
+        const auto part = [&](size_t line, size_t row) -> double& { return parts.items[line * n_rows + row]; };
         const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
         for (size_t row = 0; row < n_rows; ++row) {
             const double n_waiting = (1.0 - here) * n_anywhere + here * fmax(accounts(kAhead, row), state(kStateWaiting, row));
@@ -229,15 +233,28 @@ PyObject* fleet_costs(PyObject*, Call call) {
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
             const double cost_ms = own_ms(0, row) - shifted * term(kMemory) + others_ms + memory_ms;
-            const std::array<double, 8> found{term(kOverhead) + term(kBatch) + term(kAdapter),
+            const std::array<double, 9> found{term(kOverhead) + term(kBatch) + term(kAdapter),
                                               term(kQueue) + (1.0 - shifted) * term(kMemory),
                                               term(kPrefill) + term(kAttention),
                                               load_ms,
                                               others_ms,
                                               memory_ms,
+                                              0.0,
                                               cost_ms,
-                                              1.0 / (1.0 + cost_ms / scale_ms)};
-            for (size_t line = 0; line < found.size(); ++line) parts.items[line * n_rows + row] = found[line];
+                                              work_ms + others_ms};
+            for (size_t line = 0; line < found.size(); ++line) part(line, row) = found[line];
+        }
+        const auto rank = [&](size_t row) { return std::isnan(part(7, row)) ? std::numeric_limits<double>::infinity() : part(7, row); };
+        size_t best = 0;
+        for (size_t row = 1; row < n_rows; ++row) best = rank(row) < rank(best) ? row : best;
+        for (size_t row = 0; row < n_rows; ++row) {
+            const auto batch_ms = [&](size_t of) { return costs(kBatch, of) * quantities(kBatch, of); };
+            const double gain_ms = fmax(0.0, batch_ms(best) - batch_ms(row));
+            const double saved_ms = sharing.n == 0 ? 0.0 : copy_saving(gain_ms, part(8, row), quantities(kPrefill, row), n_tokens, sharing);
+            const double cost_ms = part(7, row) - saved_ms;
+            part(6, row) = 0.0 - saved_ms;
+            part(7, row) = cost_ms;
+            part(8, row) = 1.0 / (1.0 + cost_ms / scale_ms);
         }
         return parts.object.release();
     }, nullptr);

@@ -76,7 +76,9 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     both("cost_totals", features, costs)
     displaced = both("displaced_tokens", features, accounts, state, (500.0, 300.0, 3.0, 0.25))
     prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
-    both("fleet_costs", totals, features, costs, accounts, state, displaced, prices)
+    n_shared = data.draw(st.integers(0, 3))
+    sharing = np.sort(drawn(data, (2, n_shared), WHOLE))
+    both("fleet_costs", totals, features, costs, accounts, state, displaced, sharing, prices)
 
 
 @given(st.data())
@@ -159,9 +161,15 @@ def waits(**given: Any) -> object:
         pytest.param(lambda: waits(features=np.zeros((9, 4))[:, ::2]), id="stride"),
         pytest.param(
             lambda: native.fleet_costs(
-                np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), (0.0,) * 8
+                np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), np.zeros((2, 0)), (0.0,) * 8
             ),
             id="prices",
+        ),
+        pytest.param(
+            lambda: native.fleet_costs(
+                np.ones(2), STATE, np.ones((7, 1)), ACCOUNTS, STATE, np.ones(2), np.zeros((1, 3)), (0.0,) * 8
+            ),
+            id="sharing",
         ),
         pytest.param(
             lambda: native.add_observation(np.zeros((2, 2)), np.zeros(3), [1.0, 1.0], 1.0, 1.0, 1.0),

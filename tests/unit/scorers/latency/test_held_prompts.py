@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.scorers.latency.held_prompts import HeldPrompt, HeldPrompts
+from kvatlas.scorers.latency.held_prompts import HeldPrompt, HeldPrompts, held_tokens
 
 N_ROWS = 4
 ROWS = st.integers(0, N_ROWS - 1)
@@ -73,7 +73,22 @@ class HeldMachine(RuleBasedStateMachine):
         expected = np.zeros(N_ROWS)
         for row, known, block_size in self.model:
             expected[row] = max(expected[row], common(prompt, known, block_size))
-        assert self.prompts.tokens(prefix_of(prompt), N_ROWS).tolist() == expected.tolist()
+        sharing = self.prompts.sharing(prefix_of(prompt))
+        assert held_tokens(sharing, N_ROWS).tolist() == expected.tolist()
+        assert sharing is not None
+        assert [each.n_tokens for each in sharing] == sorted(each.n_tokens for each in sharing)
+        for each in sharing:
+            sizes = [
+                size
+                for size in (1, 2)
+                if each.n_requests
+                == sum(
+                    common(prompt, known, size) >= each.n_tokens
+                    for _, known, block_size in self.model
+                    if block_size == size
+                )
+            ]
+            assert sizes, f"nobody has as many requests that share {each.n_tokens} tokens"
 
     @invariant()
     def keeps_nothing_of_nobody(self) -> None:
@@ -92,7 +107,8 @@ def test_nothing_is_known_without_block_keys() -> None:
     prompts = HeldPrompts()
     assert prompts.add(0, None, 16) is None
     assert prompts.add(0, prefix_of((1,) * 16), 0) is None, "an endpoint whose block size is unknown"
-    assert all(map(math.isnan, prompts.tokens(None, 3).tolist()))
+    assert prompts.sharing(None) is None
+    assert all(map(math.isnan, held_tokens(None, 3).tolist()))
 
 
 def test_prompts_beyond_the_bound_are_not_followed() -> None:
