@@ -68,7 +68,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
 class FleetCostScorer(LatencyCostScorer):
     """Score `1 / (1 + ms / scale_ms)`, where ms is what the choice costs all requests together.
 
-    `ms = time to first token + price * work + memory`. Work is the time to compute the uncached part of the prompt. Each
+    `ms = time to first token + price * work + memory - copy`. Work is the time to compute the uncached part of the prompt. Each
     millisecond of it delays the requests that come behind. About as many come behind as wait now (Little's law): those that
     wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go anywhere. The price is
     half of each, so an idle endpoint computes a prefix again sooner than a busy one.
@@ -85,6 +85,8 @@ class FleetCostScorer(LatencyCostScorer):
 
     A wait for blocks counts less the more other endpoints lack blocks too, and not at all if all do: elsewhere the request would
     make others wait. It counts for the part `1 - (lacking others / others)**2`.
+
+    A copy of a prompt that many requests share saves these what a batch costs them that is larger than there, see `copy_savings`.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
