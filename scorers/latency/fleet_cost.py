@@ -43,6 +43,9 @@ LEAST_DISPLACED = 0.25
 SPREAD = 3.0
 """Weight of how unevenly tokens were placed, for prefixes that no endpoint has."""
 
+MAX_SHARED = 64
+"""Points at which prompts under way depart from a prompt that count; the first ones are those of most requests."""
+
 NOTHING_SHARED: FloatArray = np.zeros((2, 0))
 NOTHING_SHARED.flags.writeable = False
 
@@ -160,11 +163,8 @@ class FleetCostScorer(LatencyCostScorer):
         if not expected.sharing:
             return NOTHING_SHARED
         n_sent, n_own = float(np.add.reduce(expected.candidates.state[REQUESTS])), len(self.model.accounts)
-        n_each = max(1.0, n_sent / max(1, n_own))
-        return np.array([
-            [n_each * each.n_requests for each in expected.sharing],
-            [float(each.n_tokens) for each in expected.sharing],
-        ])  # fmt: skip
+        n_each, shared = max(1.0, n_sent / max(1, n_own)), expected.sharing[:MAX_SHARED]
+        return np.array([[n_each * each.n_requests, float(each.n_tokens)] for each in shared]).T
 
     def _lost(self) -> float:
         """Return what displacing a token costs, as a part of the time to compute it; 0 before the first request."""
