@@ -14,6 +14,7 @@ from kvatlas.routing.decision_log import DecisionLog, KeptDecision
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import RequestView
+from kvatlas.scorers.latency.arithmetic import COST_PARTS
 from support.candidates import endpoint, held, load, no_chance
 from support.plans import planned, profile
 
@@ -72,5 +73,5 @@ def test_bytes_of_parts_are_counted(decision: Decision) -> None:
     found = decision.lasting().inputs[0]
 
     assert found is not None
-    assert found.n_bytes == (1 + 6) * len(FLEET) * 4
+    assert found.n_bytes == (1 + len(COST_PARTS)) * len(FLEET) * 4
     assert decision.lasting().n_own_bytes >= found.n_bytes

@@ -20,7 +20,6 @@ from kvatlas.scorers.latency.fleet_cost import LEAST_DISPLACED, FleetCostParams,
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.tpot import TOKEN_MS
-from kvatlas.scorers.latency.ttft import BATCH_MS
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 from support.rating import rated, routed_to
@@ -143,46 +142,6 @@ def test_blocks_that_requests_hold_already_cost_nothing() -> None:
     assert memory() == pytest.approx([blocks_ms, 0.0])
     scorer.ended(decision, tpot_s=None)
     assert memory() == pytest.approx([blocks_ms, blocks_ms])
-
-
-def batch(n_running: int, *, n_held: int = 0, n_sent: int = 0) -> Candidate:
-    """Return an endpoint that has so many requests in a batch; `n_sent` were sent by all processes."""
-    return endpoint(
-        f"{n_running}-{n_held}", prefix=held(gpu=n_held), in_flight=(n_sent, 0), of=load(running=n_running)
-    )
-
-
-def savings(n_sharing: int, *fleet: Candidate) -> list[float]:
-    """Return the part `copy` of the costs while own requests of the first endpoint share all tokens of the prompt."""
-    scorer = make(params=COPIED)
-    asked = msgspec.structs.replace(REQUEST, prefix=Prefix(array("I", range(160))))
-    for _ in range(n_sharing):
-        scorer.picked(asked, routed_to(fleet[0], n_tokens=160))
-    rows = scorer.rate(asked, Candidates.of(fleet)).inputs
-    assert rows is not None
-    assert rows.parts is not None
-    found: list[float] = rows.parts.values[rows.parts.names.index("copy")].tolist()
-    return found
-
-
-COPIED = msgspec.structs.replace(PARAMS, price_factor=0.0)
-
-
-@pytest.mark.parametrize(
-    ("n_sharing", "other", "saved"),
-    [
-        pytest.param(20, batch(0), 20 / 21 * 160.37, id="all_share_the_work"),
-        pytest.param(20, batch(18), 2 * 20 * 2 * BATCH_MS, id="no_more_than_the_smaller_batches_save"),
-        pytest.param(10, batch(18, n_sent=18), 2 * 18 * 2 * BATCH_MS, id="other_processes_send_as_many"),
-        pytest.param(20, batch(20), 0.0, id="batches_alike"),
-        pytest.param(20, batch(30), 0.0, id="larger_batch"),
-        pytest.param(0, batch(0), 0.0, id="nobody_shares_it"),
-    ],
-)
-def test_a_copy_saves_later_requests_the_larger_batch(n_sharing: int, other: Candidate, saved: float) -> None:
-    found = savings(n_sharing, batch(20, n_held=10), other)
-
-    assert found == [0.0, pytest.approx(-saved, rel=0.01)]
 
 
 def test_work_costs_more_the_more_requests_wait() -> None:
