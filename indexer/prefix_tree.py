@@ -83,7 +83,12 @@ class PrefixTree(Generic[Owner]):
 
     def __init__(self) -> None:
         self._root: PrefixNode[Owner] = PrefixNode(0, array("Q"), None)
+        self._n_blocks: dict[Owner, int] = {}
         self.n_keys = 0
+
+    def n_blocks(self, owner: Owner) -> int:
+        """Return the distinct keys of the prompts of an owner. Cost: O(1)."""
+        return self._n_blocks.get(owner, 0)
 
     def __bool__(self) -> bool:
         return bool(self._root.counts)
@@ -95,27 +100,37 @@ class PrefixTree(Generic[Owner]):
         """
         end = node = self._end_of_path(keys)
         above: PrefixNode[Owner] | None = node
+        n_new = 0
         while above is not None:
             if owner not in above.counts:
                 above.derived = None
+                n_new += len(above.keys)
             above.counts[owner] = above.counts.get(owner, 0) + 1
             above.n_prompts += 1
             above = above.parent
+        if n_new:
+            self._n_blocks[owner] = self.n_blocks(owner) + n_new
         return end
 
     def leave(self, owner: Owner, end: PrefixNode[Owner]) -> None:
         """Remove a prompt of an owner, by the end of its path, and all runs that nobody passes through any more."""
         node: PrefixNode[Owner] | None = end
+        n_left = self.n_blocks(owner)
         while node is not None:
             node.counts[owner] -= 1
             node.n_prompts -= 1
             if not node.counts[owner]:
                 del node.counts[owner]
                 node.derived = None
+                n_left -= len(node.keys)
             if not node.counts and node.parent is not None:
                 self.n_keys -= len(node.keys)
                 del node.parent.children[node.keys[0]]
             node = node.parent
+        if n_left:
+            self._n_blocks[owner] = n_left
+        else:
+            self._n_blocks.pop(owner, None)
 
     def along(self, keys: array[int]) -> Iterator[tuple[PrefixNode[Owner], int]]:
         """Yield the runs along a prompt, from its start, with the leading blocks that it shares up to there.

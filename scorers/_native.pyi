@@ -83,7 +83,7 @@ def solved(
     factors: Sequence[float],
     squares: FloatArray,
     products: FloatArray,
-    low: float,
+    lows: Sequence[float],
     high: float,
     n_sweeps: int,
 ) -> list[float]: ...

@@ -70,10 +70,12 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_ms: predicted time to first token.
         work: tokens to compute, those of attention included.
         tokens: the same as the fleet books them.
-        n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there hold too.
+        n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there held too when it was
+            sent.
         n_loading: these tokens if it waits for a load with its blocks, otherwise 0.
         place: its place among the requests there that hold blocks, see `Releases`; -1 if it has none.
-        prompt: its blocks among those of others, from `Accounts.open`; None if they are not followed.
+        prompt: its blocks among those of all requests there, from `Accounts.open`.
+        begun: the same among those whose response has begun.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         n_output: tokens of its response, 0 until they are known.
@@ -96,6 +98,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     n_loading: float = 0.0
     place: int = -1
     prompt: HeldPrompt | None = None
+    begun: HeldPrompt | None = None
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     n_output: int = 0
@@ -110,8 +113,9 @@ class Accounts:
     """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
 
     Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
-    the tokens of their prompts, and the monotonic seconds since which the first of them is computed; the tokens of the prompts
-    of those whose response has begun, of blocks that several hold once; decayed milliseconds of prompt work with the time of their last
+    the tokens of those blocks of their prompts that none holds whose response has begun, and the monotonic seconds since which the
+    first of them is computed; the tokens of the blocks that those hold whose response has begun, both without what several
+    share; decayed milliseconds of prompt work with the time of their last
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
@@ -133,7 +137,8 @@ class Accounts:
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
-        self._prompts = HeldPrompts()
+        self._prompts, self._begun = HeldPrompts(), HeldPrompts()
+        """Of all requests under way, and of those whose response has begun."""
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
         self._siblings = SiblingAccounts()
@@ -188,8 +193,8 @@ class Accounts:
             prefix: block keys of the prompt, so that others are known to share them; None if they are unknown.
         """
         cells, row, match = self._cells, request.row, request.decision.best.prefix
-        if match is not None:
-            request.prompt = self._prompts.add(row, prefix, match.block_size)
+        block_size = match.block_size if match is not None else 0
+        request.prompt = self._prompts.add(row, prefix, block_size, n_tokens=request.n_held)
         if request.computes:
             faded = math.exp((cells[BUSY_AT, row] - now) / BUSY_S)
             cells[BUSY_MS, row] = cells[BUSY_MS, row] * faded + busy_ms
@@ -206,8 +211,8 @@ class Accounts:
             cells[N_AHEAD, row] += 1
             cells[WORK, row] += request.work
         cells[BOOKED, row] += request.tokens
-        cells[TOKENS_AHEAD, row] += request.n_held
         cells[TOKENS_LOADING, row] += request.n_loading
+        self._count_tokens(row)
         self._open[id(request.decision)] = request
         if self.shared.on_change is not None:
             self._latest[row] = request
@@ -227,7 +232,9 @@ class Accounts:
         request.has_begun = True
         if request.computes:
             self._cells[SINCE, request.row] = now
-        self._cells[TOKENS_HELD, request.row] += request.n_held
+        if request.prompt is not None:
+            request.begun = self._begun.add_again(request.prompt)
+        self._count_tokens(request.row)
         request.place = self.releases.add(request.row, now=now, n_tokens=request.n_held)
         self._note(request.row)
 
@@ -295,27 +302,31 @@ class Accounts:
         return math.exp(float(column[LOG_PACE]))
 
     def _drop(self, request: OpenRequest) -> None:
-        if request.prompt is not None:
-            self._prompts.remove(request.prompt)
+        for prompts, prompt in ((self._prompts, request.prompt), (self._begun, request.begun)):
+            if prompt is not None:
+                prompts.remove(prompt)
         if request.row < 0:
             return
         if request.has_begun:
-            cells, row = self._cells, request.row
-            cells[TOKENS_HELD, row] = max(0.0, cells[TOKENS_HELD, row] - request.n_held)
-            self.releases.remove(row, request.place)
+            self.releases.remove(request.row, request.place)
         else:
             self._leave(request)
+        self._count_tokens(request.row)
         self._note(request.row)
 
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
         cells, row = self._cells, request.row
         cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
-        cells[TOKENS_AHEAD, row] -= request.n_held
         cells[TOKENS_LOADING, row] -= request.n_loading
         if request.computes:
             cells[N_AHEAD, row] -= 1
             cells[WORK, row] = cells[WORK, row] - request.work if cells[N_AHEAD, row] else 0.0
+
+    def _count_tokens(self, row: int) -> None:
+        """Follow the prompts on an endpoint."""
+        held = self._cells[TOKENS_HELD, row] = self._begun.n_tokens(row)
+        self._cells[TOKENS_AHEAD, row] = self._prompts.n_tokens(row) - held
 
     def _follow(self, directory: Directory) -> None:
         if len(self._rows) > MAX_ROWS:
@@ -370,6 +381,8 @@ class Accounts:
             request.row = moved.get(request.row, -1)
             if request.prompt is not None:
                 request.prompt = self._prompts.move(request.prompt, request.row)
+            if request.begun is not None:
+                request.begun = self._begun.move(request.begun, request.row)
 
 
 def _cells_of(table: FloatArray) -> memoryview[float]:

@@ -245,7 +245,7 @@ def solved(
     factors: Sequence[float],
     squares: FloatArray,
     products: FloatArray,
-    low: float,
+    lows: Sequence[float],
     high: float,
     n_sweeps: int,
 ) -> list[float]:
@@ -255,7 +255,7 @@ def solved(
         factors: to start from.
         squares: see `add_observation`.
         products: see `add_observation`.
-        low: least factor.
+        lows: least of each factor.
         high: largest factor.
         n_sweeps: passes over all factors.
     """
@@ -264,7 +264,7 @@ def solved(
         for row, line in enumerate(lines):
             others = sum(map(float.__mul__, line, found)) - line[row] * found[row]
             best = (targets[row] + 1.0 - others) / (line[row] + 1.0)
-            found[row] = min(max(best, low), high)
+            found[row] = min(max(best, lows[row]), high)
     return found
 
 
@@ -303,19 +303,24 @@ def _missing_memory(
 
     Requests in the engine share the blocks that are in use; cached blocks that nobody uses are as good as free, and taken when a
     request finds its prefix there. So this request takes what no request there holds of its prompt, and at least what is new on
-    the GPU; and those ahead take theirs, except those that wait in the engine for a load with their blocks. If too few are free,
-    the blocks of a whole prompt must become so, since they do prompt by prompt.
+    the GPU; and those ahead take theirs, except those that wait in the engine for a load with their blocks. These have no more
+    than the engine uses beside the blocks of those whose response has begun. If too few are free, the blocks of a whole prompt must
+    become so, since they do prompt by prompt.
 
     What part of the memory a token takes says the engine, or else the blocks in use with the prompts of the requests that hold them.
     """
     used, running, sent = state[KV_UTILIZATION], state[RUNNING], state[REQUESTS]
     tokens_ahead = accounts[TOKENS_AHEAD]
+    told = _per_token(state[GPU_TOKENS])
     waiting = tokens_ahead * _part_ahead(np.fmin(state[WAITING], sent - running), accounts)
-    ahead = tokens_ahead * _part_ahead(sent - running, accounts) - np.fmin(accounts[TOKENS_LOADING], waiting)
+    beside = used / np.where(told > 0.0, told, 1.0) - accounts[TOKENS_HELD]
+    loading = np.fmin(
+        np.fmin(accounts[TOKENS_LOADING], waiting), np.where(told > 0.0, np.fmax(0.0, beside), np.inf)
+    )
+    ahead = tokens_ahead * _part_ahead(sent - running, accounts) - loading
     others = np.fmax(0.0, running - sent)
     held = accounts[TOKENS_HELD] + np.fmax(0.0, tokens_ahead - ahead) + others * tokens_each
-    per_token = _per_token(state[GPU_TOKENS])
-    per_token = np.where(per_token > 0.0, per_token, used / np.maximum(held, 1.0 + n_tokens))
+    per_token = np.where(told > 0.0, told, used / np.maximum(held, 1.0 + n_tokens))
     lacking = (_taken(n_tokens, new_tokens, accounts) + ahead) * per_token + used - 1.0
     return np.where(lacking > UNSURE, lacking + n_tokens * per_token, 0.0)
 

@@ -95,16 +95,22 @@ class LinearFit:
         priors: coefficients, all above 0.
         max_factor: largest ratio between a coefficient and its prior, in both directions, above 1.
         half_life: number of later observations after which an observation has half its weight.
+        lows: least ratio between each coefficient and its prior, where that is not the inverse of `max_factor`.
 
     Cost: O(d**2) per observation, d coefficients.
     """
 
     def __init__(
-        self, priors: Sequence[float], *, max_factor: float = 20.0, half_life: float = 1000.0
+        self,
+        priors: Sequence[float],
+        *,
+        max_factor: float = 20.0,
+        half_life: float = 1000.0,
+        lows: Sequence[float] = (),
     ) -> None:
         n = len(priors)
         self._priors = tuple(priors)
-        self._low, self._high = 1.0 / max_factor, max_factor
+        self._lows, self._high = tuple(lows) or (1.0 / max_factor,) * n, max_factor
         self._decay = 0.5 ** (1.0 / half_life)
         self._factors = [1.0] * n
         self._squares: FloatArray = np.zeros((n, n))
@@ -240,10 +246,10 @@ class LinearFit:
             squares, products = squares + theirs.squares, products + theirs.products
         scale = self._scale_of_all(squares, products)
         if scale == 1.0:
-            self._factors = solved(self._factors, squares, products, self._low, self._high, N_SWEEPS)
+            self._factors = solved(self._factors, squares, products, self._lows, self._high, N_SWEEPS)
             return
         start = [factor / scale for factor in self._factors]
-        found = solved(start, squares * (scale * scale), products * scale, self._low, self._high, N_SWEEPS)
+        found = solved(start, squares * (scale * scale), products * scale, self._lows, self._high, N_SWEEPS)
         self._factors = [factor * scale for factor in found]
 
     def _scale_of_all(self, squares: FloatArray, products: FloatArray) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from .fit import MIN_OBSERVATIONS, LinearFit
 MAX_GROUPS = 64
 """Most groups with their own coefficients; all further groups share one set."""
 
+NO_BOUNDS: Mapping[str, float] = MappingProxyType({})
 
 PUBLISH_S = 0.2
 """Least time between two publications of the sums: one observation hardly changes costs."""
@@ -57,6 +59,7 @@ class GroupedFits:
         label: label whose value groups endpoints; empty: all endpoints are one group.
         max_factor: see `LinearFit`.
         half_life: see `LinearFit`.
+        least: feature -> least factor of its prior, where that is not the inverse of `max_factor`.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class GroupedFits:
         label: str = "",
         max_factor: float = 20.0,
         half_life: float = 1000.0,
+        least: Mapping[str, float] = NO_BOUNDS,
     ) -> None:
         self._column: tuple[Sequence[float], FloatArray] = (), np.empty((0, 1))
         self._names, self._priors, self._label = tuple(priors), tuple(priors.values()), label
         self._max_factor, self._half_life = max_factor, half_life
+        self._lows = tuple(max(1.0 / max_factor, least.get(name, 0.0)) for name in priors)
         self._fits: dict[str, LinearFit] = {}
         self.published: set[str] = set()
         """Groups that began at costs which an engine publishes."""
@@ -112,7 +117,7 @@ class GroupedFits:
             priors = [
                 prior * factors.get(name, 1.0) for name, prior in zip(self._names, self._priors, strict=True)
             ]
-            self._fits[group] = LinearFit(priors, max_factor=self._max_factor, half_life=self._half_life)
+            self._fits[group] = self._new_fit(priors)
 
     @property
     def has_learned(self) -> bool:
@@ -153,10 +158,11 @@ class GroupedFits:
     def _fit(self, group: str) -> LinearFit:
         fit = self._fits.get(group)
         if fit is None:
-            fit = self._fits[group] = LinearFit(
-                self._priors, max_factor=self._max_factor, half_life=self._half_life
-            )
+            fit = self._fits[group] = self._new_fit(self._priors)
         return fit
+
+    def _new_fit(self, priors: Sequence[float]) -> LinearFit:
+        return LinearFit(priors, max_factor=self._max_factor, half_life=self._half_life, lows=self._lows)
 
     def _own_sums(self, group: str, _: float) -> Sequence[float] | None:
         fit = self._fits.get(group)

@@ -22,13 +22,15 @@ class HeldPrompt(NamedTuple):
 
     Attributes:
         row: of its endpoint.
+        n_tokens: tokens that count for it if its blocks are not followed.
         block_size: tokens per block.
-        end: of its path in the tree of this block size.
+        end: of its path in the tree of this block size, None if its blocks are not followed.
     """
 
     row: int
+    n_tokens: float
     block_size: int
-    end: PrefixNode[int]
+    end: PrefixNode[int] | None
 
 
 class Sharing(NamedTuple):
@@ -56,34 +58,52 @@ class HeldPrompts:
         self._max_keys = max_keys
         self._trees: dict[int, PrefixTree[int]] = {}
         """By block size; none is empty."""
+        self._n_tokens: dict[int, float] = {}
+        """By row; none is 0."""
 
     @property
     def n_keys(self) -> int:
         """Distinct block keys of all prompts."""
         return sum(tree.n_keys for tree in self._trees.values())
 
-    def add(self, row: int, prefix: Prefix | None, block_size: int) -> HeldPrompt | None:
-        """Note that a request holds its prompt; None if its blocks are unknown, or too many are followed.
+    def add(self, row: int, prefix: Prefix | None, block_size: int, *, n_tokens: float = 0.0) -> HeldPrompt:
+        """Note that a request holds its prompt.
 
+        Args:
+            row: of its endpoint.
+            prefix: block keys of the prompt, None if they are unknown. Its blocks are not followed then, nor without a full
+                block, nor if too many are followed.
+            block_size: tokens per block, 0 if that is unknown.
+            n_tokens: tokens that count for it if its blocks are not followed.
         Cost: see `PrefixTree.enter`.
         """
-        keys = prefix.keys(block_size) if prefix is not None and block_size else None
-        if not keys or self.n_keys + len(keys) > self._max_keys:
-            return None
-        return self._entered(row, keys, block_size)
+        keys = prefix.keys(block_size) if prefix is not None and block_size else array("Q")
+        return self._entered(row, keys, block_size, n_tokens)
 
-    def remove(self, prompt: HeldPrompt) -> None:
-        """Note that a request gave its blocks back."""
-        tree = self._trees[prompt.block_size]
-        tree.leave(prompt.row, prompt.end)
-        if not tree:
-            del self._trees[prompt.block_size]
+    def add_again(self, prompt: HeldPrompt) -> HeldPrompt:
+        """Note that a request holds a prompt that others have. Cost: O(blocks)."""
+        return self._entered(prompt.row, _keys(prompt), prompt.block_size, prompt.n_tokens)
 
     def move(self, prompt: HeldPrompt, row: int) -> HeldPrompt:
         """Give a prompt to another row. Cost: O(blocks)."""
-        keys = prompt.end.path()
+        keys = _keys(prompt)
         self.remove(prompt)
-        return self._entered(row, keys, prompt.block_size)
+        return self._entered(row, keys, prompt.block_size, prompt.n_tokens)
+
+    def remove(self, prompt: HeldPrompt) -> None:
+        """Note that a request gave its blocks back."""
+        if prompt.end is None:
+            self._count(prompt.row, -prompt.n_tokens)
+            return
+        tree, before = self._trees[prompt.block_size], self._trees[prompt.block_size].n_blocks(prompt.row)
+        tree.leave(prompt.row, prompt.end)
+        self._count(prompt.row, (tree.n_blocks(prompt.row) - before) * prompt.block_size)
+        if not tree:
+            del self._trees[prompt.block_size]
+
+    def n_tokens(self, row: int) -> float:
+        """Return the tokens of all prompts on an endpoint, of blocks that several of them share once. Cost: O(1)."""
+        return self._n_tokens.get(row, 0.0)
 
     def sharing(self, prefix: Prefix | None) -> list[Sharing] | None:
         """Return which requests share leading tokens of a prompt, by ascending tokens; None if its blocks are unknown.
@@ -101,11 +121,29 @@ class HeldPrompts:
             found.sort(key=_tokens_of)
         return found
 
-    def _entered(self, row: int, keys: array[int], block_size: int) -> HeldPrompt:
+    def _entered(self, row: int, keys: array[int], block_size: int, n_tokens: float) -> HeldPrompt:
+        if not keys or self.n_keys + len(keys) > self._max_keys:
+            self._count(row, n_tokens)
+            return HeldPrompt(row, n_tokens, block_size, None)
         tree = self._trees.get(block_size)
         if tree is None:
             tree = self._trees[block_size] = PrefixTree()
-        return HeldPrompt(row, block_size, tree.enter(row, keys))
+        before = tree.n_blocks(row)
+        end = tree.enter(row, keys)
+        self._count(row, (tree.n_blocks(row) - before) * block_size)
+        return HeldPrompt(row, n_tokens, block_size, end)
+
+    def _count(self, row: int, n_tokens: float) -> None:
+        """Add tokens of an endpoint: whole numbers, which add up without rounding errors."""
+        total = self.n_tokens(row) + n_tokens
+        if total:
+            self._n_tokens[row] = total
+        else:
+            self._n_tokens.pop(row, None)
+
+
+def _keys(prompt: HeldPrompt) -> array[int]:
+    return prompt.end.path() if prompt.end is not None else array("Q")
 
 
 def held_tokens(sharing: Sequence[Sharing] | None, n_rows: int) -> FloatArray:

@@ -25,6 +25,10 @@ BATCH_MS = 0.5
 MEMORY_SHARE = 1.0
 """Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
 
+LEAST_MEMORY = 0.5
+"""Least factor of that. Requests that find blocks sooner than expected weigh more in a fit than those that wait as much longer: a few of
+them would make a wait for blocks look like nothing."""
+
 NO_MORE: Mapping[str, float] = MappingProxyType({})
 
 ADAPTER_MS = 100.0
@@ -69,6 +73,7 @@ class TtftCosts:
             label=params.group_label,
             max_factor=params.max_factor,
             half_life=params.half_life_observations,
+            least={"memory": LEAST_MEMORY},
         )
         self.n_features = N_FEATURES + len(loads_ms)
 

@@ -276,13 +276,15 @@ PyObject* add_observation(PyObject*, Call call) {
 PyObject* solved(PyObject*, Call call) {
     return guarded([&] {
         const auto [start, square, product, least, most, sweeps] =
-            call.arguments({"factors", "squares", "products", "low", "high", "n_sweeps"});
+            call.arguments({"factors", "squares", "products", "lows", "high", "n_sweeps"});
         std::vector<double> factors(static_cast<size_t>(std::max<Py_ssize_t>(0, PySequence_Size(start))));
         read_numbers(start, factors);
         const size_t n = factors.size(), n_sweeps = as_count(sweeps, 0, "n_sweeps");
         const auto squares = items_of(square, 2, n * n, false, "squares"), products = items_of(product, 1, n, false, "products");
-        const double low = as_double(least), high = as_double(most);
-        for (size_t sweep = 0; sweep < n_sweeps; ++sweep) descend(factors, squares, products, low, high);
+        const double high = as_double(most);
+        std::vector<double> lows(n);
+        read_numbers(least, lows);
+        for (size_t sweep = 0; sweep < n_sweeps; ++sweep) descend(factors, squares, products, lows, high);
         Reference found(PyList_New(static_cast<Py_ssize_t>(n)));
         for (size_t i = 0; i < n; ++i) PyList_SetItem(found.get(), static_cast<Py_ssize_t>(i), Reference(PyFloat_FromDouble(factors[i])).release());
         return found.release();

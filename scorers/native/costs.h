@@ -96,10 +96,12 @@ inline double missing_memory(const RequestNumbers& request, double new_tokens, c
     const double used = state(kStateUsed, row), running = state(kStateRunning, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
     const double tokens_ahead = accounts(kTokensAhead, row);
     const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), each);
-    const double ahead = tokens_ahead * part_ahead(sent - running, each) - fmin(accounts(kTokensLoading, row), own_waiting);
+    const double told = per_token(state(kStateGpuTokens, row));
+    const double beside = told > 0.0 ? fmax(0.0, used / told - accounts(kTokensHeld, row)) : std::numeric_limits<double>::infinity();
+    const double loading = fmin(fmin(accounts(kTokensLoading, row), own_waiting), beside);
+    const double ahead = tokens_ahead * part_ahead(sent - running, each) - loading;
     const double others = fmax(0.0, running - sent);
     const double held = accounts(kTokensHeld, row) + fmax(0.0, tokens_ahead - ahead) + others * request.typical_tokens;
-    const double told = per_token(state(kStateGpuTokens, row));
     const double each_token = told > 0.0 ? told : used / maximum(held, 1.0 + request.n_tokens);
     const double lacking = (tokens_taken(request.n_tokens, new_tokens, accounts, row) + ahead) * each_token + used - 1.0;
     return lacking > kUnsure ? lacking + request.n_tokens * each_token : 0.0;
@@ -179,7 +181,8 @@ inline void add_to_sums(std::span<double> squares, std::span<double> products, s
 }
 
 // Improves factors by coordinate descent within bounds, each regularized to 1 with weight 1.
-inline void descend(std::span<double> factors, std::span<const double> squares, std::span<const double> products, double low, double high) {
+inline void descend(std::span<double> factors, std::span<const double> squares, std::span<const double> products, std::span<const double> lows,
+                    double high) {
     const size_t n = factors.size();
     for (size_t row = 0; row < n; ++row) {
         const auto line = squares.subspan(row * n, n);
@@ -187,7 +190,7 @@ inline void descend(std::span<double> factors, std::span<const double> squares, 
         for (size_t column = 0; column < n; ++column) others += line[column] * factors[column];
         others -= line[row] * factors[row];
         const double best = (products[row] + 1.0 - others) / (line[row] + 1.0);
-        const double capped = best < low ? low : best;
+        const double capped = best < lows[row] ? lows[row] : best;
         factors[row] = capped > high ? high : capped;
     }
 }

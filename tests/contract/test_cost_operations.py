@@ -105,15 +105,16 @@ def test_waits_are_alike(data: st.DataObject) -> None:
 @given(
     rows=st.lists(st.lists(st.floats(0, 1e4), min_size=4, max_size=4), min_size=1, max_size=8),
     weight=st.floats(1e-6, 10.0),
+    lows=st.lists(st.sampled_from((0.05, 0.5, 1.0)), min_size=4, max_size=4),
 )
-def test_regressions_are_alike(rows: list[list[float]], weight: float) -> None:
+def test_regressions_are_alike(rows: list[list[float]], weight: float, lows: list[float]) -> None:
     sums = [(np.zeros((4, 4)), np.zeros(4)) for _ in range(2)]
     found = [[1.0] * 4, [1.0] * 4]
 
     for parts in rows:
         for number, version in enumerate((native, arithmetic)):
             version.add_observation(*sums[number], parts, 1.5 * sum(parts) + 1.0, weight, 0.999)
-            found[number] = version.solved(found[number], *sums[number], 0.05, 20.0, 3)
+            found[number] = version.solved(found[number], *sums[number], lows, 20.0, 3)
 
     assert found[0] == found[1]
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*sums, strict=True))
@@ -175,7 +176,10 @@ def waits(**given: Any) -> object:
             lambda: native.add_observation(np.zeros((2, 2)), np.zeros(3), [1.0, 1.0], 1.0, 1.0, 1.0),
             id="products",
         ),
-        pytest.param(lambda: native.solved([1.0], np.zeros((1, 1)), np.zeros(1), 0.1, "9", 3), id="text"),
+        pytest.param(lambda: native.solved([1.0], np.zeros((1, 1)), np.zeros(1), [0.1], "9", 3), id="text"),
+        pytest.param(
+            lambda: native.solved([1.0], np.zeros((1, 1)), np.zeros(1), [0.1, 0.1], 9.0, 3), id="lows"
+        ),
     ],
 )
 def test_malformed_arguments_raise(call: Callable[[], object]) -> None:

@@ -188,6 +188,17 @@ def test_costs_are_clamped_to_the_bound() -> None:
     assert fit.coefficients[3] == pytest.approx(20 * PRIORS[3])
 
 
+def test_a_cost_of_its_own_least_factor_stays_above_it_and_the_others_are_learned_beside_it() -> None:
+    rng, fit = random.Random(0), LinearFit(PRIORS, lows=(0.05, 0.05, 0.05, 0.5, 0.05))
+    truth = scaled(1.0, 3.0, 3.0, 0.1, 1.0)
+    for _ in range(500):
+        features = independent(rng)
+        fit.observe(features, predicted(truth, features))
+
+    assert fit.coefficients[3] == 0.5 * PRIORS[3]
+    assert fit.coefficients[1] == pytest.approx(truth[1], rel=0.1)
+
+
 def test_state_has_both_errors() -> None:
     state = taught(scaled(1, 3, 3, 1, 1), independent, 500, noise=0.0).state()
 

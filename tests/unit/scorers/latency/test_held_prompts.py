@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from typing import TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -30,6 +31,13 @@ def common(one: tuple[int, ...], other: tuple[int, ...], block_size: int) -> int
     return next(found, 0) * block_size
 
 
+Known: TypeAlias = tuple[HeldPrompt, tuple[int, tuple[int, ...], int]]
+"""What `HeldPrompts` gave for a prompt, and its row, tokens and block size."""
+
+ALONE = 100.0
+"""Tokens that count for a prompt without a block."""
+
+
 class HeldMachine(RuleBasedStateMachine):
     held = Bundle("held")
 
@@ -39,30 +47,28 @@ class HeldMachine(RuleBasedStateMachine):
         self.model: list[tuple[int, tuple[int, ...], int]] = []
 
     @rule(target=held, row=ROWS, prompt=PROMPTS, block_size=SIZES)
-    def add(
-        self, row: int, prompt: tuple[int, ...], block_size: int
-    ) -> tuple[HeldPrompt | None, tuple[int, tuple[int, ...], int]]:
-        added = self.prompts.add(row, prefix_of(prompt), block_size)
-        assert (added is None) is (len(prompt) < block_size)
+    def add(self, row: int, prompt: tuple[int, ...], block_size: int) -> Known:
+        added = self.prompts.add(row, prefix_of(prompt), block_size, n_tokens=ALONE)
+        assert (added.end is None) is (len(prompt) < block_size)
         entry = row, prompt, block_size
-        if added is not None:
-            self.model.append(entry)
+        self.model.append(entry)
         return added, entry
 
-    @rule(known=consumes(held))
-    def remove(self, known: tuple[HeldPrompt | None, tuple[int, tuple[int, ...], int]]) -> None:
+    @rule(target=held, known=held)
+    def add_again(self, known: Known) -> Known:
         added, entry = known
-        if added is not None:
-            self.prompts.remove(added)
-            self.model.remove(entry)
+        self.model.append(entry)
+        return self.prompts.add_again(added), entry
+
+    @rule(known=consumes(held))
+    def remove(self, known: Known) -> None:
+        added, entry = known
+        self.prompts.remove(added)
+        self.model.remove(entry)
 
     @rule(target=held, known=consumes(held), row=ROWS)
-    def move(
-        self, known: tuple[HeldPrompt | None, tuple[int, tuple[int, ...], int]], row: int
-    ) -> tuple[HeldPrompt | None, tuple[int, tuple[int, ...], int]]:
+    def move(self, known: Known, row: int) -> Known:
         added, entry = known
-        if added is None:
-            return known
         self.model.remove(entry)
         entry = row, *entry[1:]
         self.model.append(entry)
@@ -99,14 +105,24 @@ class HeldMachine(RuleBasedStateMachine):
         }
         assert self.prompts.n_keys == len(keys)
 
+    @invariant()
+    def counts_shared_blocks_once(self) -> None:
+        for row in range(N_ROWS):
+            own = [(prompt, size) for at, prompt, size in self.model if at == row]
+            blocks = {
+                (prompt[: n * size], size) for prompt, size in own for n in range(1, len(prompt) // size + 1)
+            }
+            n_alone = sum(len(prompt) < size for prompt, size in own)
+            assert self.prompts.n_tokens(row) == sum(size for _, size in blocks) + ALONE * n_alone
+
 
 TestHeldPrompts = HeldMachine.TestCase
 
 
 def test_nothing_is_known_without_block_keys() -> None:
     prompts = HeldPrompts()
-    assert prompts.add(0, None, 16) is None
-    assert prompts.add(0, prefix_of((1,) * 16), 0) is None, "an endpoint whose block size is unknown"
+    assert prompts.add(0, None, 16).end is None
+    assert prompts.add(0, prefix_of((1,) * 16), 0).end is None, "an endpoint whose block size is unknown"
     assert prompts.sharing(None) is None
     assert all(map(math.isnan, held_tokens(None, 3).tolist()))
 
@@ -114,7 +130,7 @@ def test_nothing_is_known_without_block_keys() -> None:
 def test_prompts_beyond_the_bound_are_not_followed() -> None:
     prompts = HeldPrompts(max_keys=3)
     first = prompts.add(0, prefix_of((1, 1)), 1)
-    assert first is not None
-    assert prompts.add(1, prefix_of((1, 1)), 1) is None
+    assert prompts.add(1, prefix_of((1, 1)), 1, n_tokens=2.0).end is None
+    assert prompts.n_tokens(1) == 2.0
     prompts.remove(first)
-    assert prompts.add(1, prefix_of((1, 1)), 1) is not None
+    assert prompts.add(1, prefix_of((1, 1)), 1).end is not None

@@ -1,0 +1,105 @@
+"""Cost model: blocks that requests ahead will need, and those that they share with requests under way."""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+import pytest
+
+from kvatlas.indexer.prefix import Prefix
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.latency.cost_model import CostModel
+from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
+from kvatlas.scorers.latency.lines import MEMORY
+from kvatlas.scorers.latency.params import LatencyCostParams
+from kvatlas.scorers.latency.tpot import TOKEN_MS
+from support.candidates import endpoint, held, load
+from support.rating import routed_to
+
+N_TOKENS, GPU_TOKENS = 1600, 8000
+PROMPT = N_TOKENS / GPU_TOKENS
+"""Part of the blocks that a prompt takes."""
+
+RESIDENCE_MS = PRIOR_TOKENS * TOKEN_MS
+
+
+def request(first: int, now: float = 0.0) -> RequestView:
+    """Return a request whose prompt shares everything with others of the same first token, and nothing with others."""
+    return RequestView(model="m", now=now, n_tokens=N_TOKENS, prefix=Prefix(array("I", [first] * N_TOKENS)))
+
+
+def send(costs: CostModel, asked: RequestView, *, cpu: int = 0) -> Decision:
+    """Route a request to the endpoint; the blocks `cpu` are in its CPU memory."""
+    seen = endpoint("a", prefix=held(cpu=cpu, n_blocks=100))
+    costs.expect(asked, Candidates.of([seen]))
+    decision = routed_to(seen, n_tokens=N_TOKENS)
+    costs.picked(asked, decision)
+    return decision
+
+
+def missing(costs: CostModel, *, kv: float, running: int, waiting: int) -> float:
+    """Return the part of the blocks that must become free before a prompt of its own begins."""
+    now: Candidate = endpoint(
+        "a",
+        prefix=held(n_blocks=100),
+        of=load(running=running, waiting=waiting, kv=kv, gpu_tokens=GPU_TOKENS),
+        in_flight=(running + waiting, N_TOKENS),
+    )
+    return float(costs.expect(request(99), Candidates.of([now])).features[MEMORY, 0]) / RESIDENCE_MS
+
+
+def model() -> CostModel:
+    return CostModel(LatencyCostParams(fit=False), ("gpu", "cpu"))
+
+
+def test_requests_that_wait_need_what_no_request_holds_whose_response_has_begun() -> None:
+    costs = model()
+    first = send(costs, request(1))
+    costs.answered(first, ttft_s=1.0)
+    for _ in range(2):
+        send(costs, request(1))
+
+    assert missing(costs, kv=0.9, running=1, waiting=2) == pytest.approx(0.9 + PROMPT - 1 + PROMPT)
+
+    costs.ended(first, tpot_s=None)
+    assert missing(costs, kv=0.9, running=0, waiting=2) == pytest.approx(0.9 + 2 * PROMPT - 1 + PROMPT), (
+        "the two need the blocks of their prompt, once"
+    )
+
+
+def test_requests_wait_for_a_load_with_no_more_blocks_than_are_in_use() -> None:
+    """One holds a fifth of the blocks, and another waits with its load; the engine uses nothing beside the first."""
+    costs = model()
+    costs.answered(send(costs, request(1)), ttft_s=1.0)
+    send(costs, request(2), cpu=100)
+
+    assert missing(costs, kv=0.9, running=1, waiting=1) == pytest.approx(0.9 + PROMPT - 1 + PROMPT)
+    full = send(costs, request(3))
+    costs.answered(full, ttft_s=1.0)
+    beside = 0.5 - 2 * PROMPT
+    assert missing(costs, kv=0.5, running=2, waiting=1) == 0.0
+    send(costs, request(4))
+    send(costs, request(5))
+    ahead = 3 * PROMPT - beside
+    assert missing(costs, kv=0.5, running=2, waiting=3) == pytest.approx(0.5 + ahead + PROMPT - 1 + PROMPT)
+
+
+def test_short_waits_do_not_make_long_ones_look_like_nothing() -> None:
+    costs = CostModel(LatencyCostParams(fit=True), ("gpu", "cpu"))
+    empty, full = (endpoint("a", of=load(running=8, kv=kv, gpu_tokens=GPU_TOKENS)) for kv in (0.1, 0.99))
+    asked = msgspec.structs.replace(request(1), prefix=None)
+    alone_s = float(model().expect(asked, Candidates.of([empty])).ttft_ms[0]) / 1000.0
+    for number in range(400):
+        seen = empty if number % 8 else full
+        costs.expect(asked, Candidates.of([seen]))
+        decision = routed_to(seen, n_tokens=N_TOKENS)
+        costs.picked(asked, decision)
+        costs.answered(decision, ttft_s=alone_s)
+        costs.ended(decision, tpot_s=None)
+
+    (report,) = costs.reports()
+    assert report.is_fitted
+    assert report.costs_ms["memory"] == 0.5
