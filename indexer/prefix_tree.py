@@ -23,15 +23,17 @@ class PrefixNode(Generic[Owner]):
         children: runs that continue from here, by their first key.
         counts: owner -> number of its prompts through this run.
         n_prompts: the sum of these numbers.
+        marks: owner -> number of its marked prompts through this run.
         derived: what a user of the tree keeps about the owners; None once these have changed.
     """
 
-    __slots__ = ("begin", "children", "counts", "derived", "keys", "n_prompts", "parent")
+    __slots__ = ("begin", "children", "counts", "derived", "keys", "marks", "n_prompts", "parent")
 
     def __init__(self, begin: int, keys: array[int], parent: PrefixNode[Owner] | None) -> None:
         self.begin, self.keys, self.parent = begin, keys, parent
         self.children: dict[int, PrefixNode[Owner]] = {}
         self.counts: dict[Owner, int] = {}
+        self.marks: dict[Owner, int] = {}
         self.n_prompts = 0
         self.derived: object = None
 
@@ -68,6 +70,7 @@ class PrefixNode(Generic[Owner]):
         n_before = end - self.begin
         before = PrefixNode(self.begin, self.keys[:n_before], self.parent)
         before.counts, before.n_prompts, before.derived = self.counts.copy(), self.n_prompts, self.derived
+        before.marks = self.marks.copy()
         before.children[self.keys[n_before]] = self
         self.parent.children[self.keys[0]] = before
         self.begin, self.keys, self.parent = end, self.keys[n_before:], before
@@ -84,11 +87,16 @@ class PrefixTree(Generic[Owner]):
     def __init__(self) -> None:
         self._root: PrefixNode[Owner] = PrefixNode(0, array("Q"), None)
         self._n_blocks: dict[Owner, int] = {}
+        self._n_marked: dict[Owner, int] = {}
         self.n_keys = 0
 
     def n_blocks(self, owner: Owner) -> int:
         """Return the distinct keys of the prompts of an owner. Cost: O(1)."""
         return self._n_blocks.get(owner, 0)
+
+    def n_marked(self, owner: Owner) -> int:
+        """Return the distinct keys of its marked prompts. Cost: O(1)."""
+        return self._n_marked.get(owner, 0)
 
     def __bool__(self) -> bool:
         return bool(self._root.counts)
@@ -98,39 +106,52 @@ class PrefixTree(Generic[Owner]):
 
         Cost: O(log n), plus a copy of the keys that no other prompt has, plus O(branches on the path).
         """
-        end = node = self._end_of_path(keys)
-        above: PrefixNode[Owner] | None = node
+        end = self._end_of_path(keys)
+        node: PrefixNode[Owner] | None = end
         n_new = 0
-        while above is not None:
-            if owner not in above.counts:
-                above.derived = None
-                n_new += len(above.keys)
-            above.counts[owner] = above.counts.get(owner, 0) + 1
-            above.n_prompts += 1
-            above = above.parent
-        if n_new:
-            self._n_blocks[owner] = self.n_blocks(owner) + n_new
+        while node is not None:
+            if owner not in node.counts:
+                node.derived = None
+                n_new += len(node.keys)
+            node.counts[owner] = node.counts.get(owner, 0) + 1
+            node.n_prompts += 1
+            node = node.parent
+        _add(self._n_blocks, owner, n_new)
         return end
 
-    def leave(self, owner: Owner, end: PrefixNode[Owner]) -> None:
+    def mark(self, owner: Owner, end: PrefixNode[Owner]) -> None:
+        """Mark a prompt of an owner, by the end of its path. Cost: O(branches on the path)."""
+        node: PrefixNode[Owner] | None = end
+        n_new = 0
+        while node is not None:
+            if owner not in node.marks:
+                n_new += len(node.keys)
+            node.marks[owner] = node.marks.get(owner, 0) + 1
+            node = node.parent
+        _add(self._n_marked, owner, n_new)
+
+    def leave(self, owner: Owner, end: PrefixNode[Owner], *, is_marked: bool = False) -> None:
         """Remove a prompt of an owner, by the end of its path, and all runs that nobody passes through any more."""
         node: PrefixNode[Owner] | None = end
-        n_left = self.n_blocks(owner)
+        n_left = n_unmarked = 0
         while node is not None:
             node.counts[owner] -= 1
             node.n_prompts -= 1
             if not node.counts[owner]:
                 del node.counts[owner]
                 node.derived = None
-                n_left -= len(node.keys)
+                n_left += len(node.keys)
+            if is_marked:
+                node.marks[owner] -= 1
+                if not node.marks[owner]:
+                    del node.marks[owner]
+                    n_unmarked += len(node.keys)
             if not node.counts and node.parent is not None:
                 self.n_keys -= len(node.keys)
                 del node.parent.children[node.keys[0]]
             node = node.parent
-        if n_left:
-            self._n_blocks[owner] = n_left
-        else:
-            self._n_blocks.pop(owner, None)
+        _add(self._n_blocks, owner, -n_left)
+        _add(self._n_marked, owner, -n_unmarked)
 
     def along(self, keys: array[int]) -> Iterator[tuple[PrefixNode[Owner], int]]:
         """Yield the runs along a prompt, from its start, with the leading blocks that it shares up to there.
@@ -162,3 +183,11 @@ class PrefixTree(Generic[Owner]):
                     child = child.split(common)
             node = child
         return node
+
+
+def _add(numbers: dict[Owner, int], owner: Owner, more: int) -> None:
+    """Add to a number that is absent if it is 0."""
+    if more:
+        numbers[owner] = numbers.get(owner, 0) + more
+        if not numbers[owner]:
+            del numbers[owner]

@@ -75,7 +75,6 @@ class OpenRequest(msgspec.Struct, gc=False):
         n_loading: these tokens if it waits for a load with its blocks, otherwise 0.
         place: its place among the requests there that hold blocks, see `Releases`; -1 if it has none.
         prompt: its blocks among those of all requests there, from `Accounts.open`.
-        begun: the same among those whose response has begun.
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         n_output: tokens of its response, 0 until they are known.
@@ -98,7 +97,6 @@ class OpenRequest(msgspec.Struct, gc=False):
     n_loading: float = 0.0
     place: int = -1
     prompt: HeldPrompt | None = None
-    begun: HeldPrompt | None = None
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     n_output: int = 0
@@ -137,8 +135,7 @@ class Accounts:
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
-        self._prompts, self._begun = HeldPrompts(), HeldPrompts()
-        """Of all requests under way, and of those whose response has begun."""
+        self._prompts = HeldPrompts()
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
         self._siblings = SiblingAccounts()
@@ -233,7 +230,7 @@ class Accounts:
         if request.computes:
             self._cells[SINCE, request.row] = now
         if request.prompt is not None:
-            request.begun = self._begun.add_again(request.prompt)
+            self._prompts.begun(request.prompt)
         self._count_tokens(request.row)
         request.place = self.releases.add(request.row, now=now, n_tokens=request.n_held)
         self._note(request.row)
@@ -302,9 +299,8 @@ class Accounts:
         return math.exp(float(column[LOG_PACE]))
 
     def _drop(self, request: OpenRequest) -> None:
-        for prompts, prompt in ((self._prompts, request.prompt), (self._begun, request.begun)):
-            if prompt is not None:
-                prompts.remove(prompt)
+        if request.prompt is not None:
+            self._prompts.remove(request.prompt, has_begun=request.has_begun)
         if request.row < 0:
             return
         if request.has_begun:
@@ -325,8 +321,8 @@ class Accounts:
 
     def _count_tokens(self, row: int) -> None:
         """Follow the prompts on an endpoint."""
-        held = self._cells[TOKENS_HELD, row] = self._begun.n_tokens(row)
-        self._cells[TOKENS_AHEAD, row] = self._prompts.n_tokens(row) - held
+        total, held = self._prompts.n_tokens(row)
+        self._cells[TOKENS_HELD, row], self._cells[TOKENS_AHEAD, row] = held, total - held
 
     def _follow(self, directory: Directory) -> None:
         if len(self._rows) > MAX_ROWS:
@@ -380,9 +376,7 @@ class Accounts:
         for request in self._open.values():
             request.row = moved.get(request.row, -1)
             if request.prompt is not None:
-                request.prompt = self._prompts.move(request.prompt, request.row)
-            if request.begun is not None:
-                request.begun = self._begun.move(request.begun, request.row)
+                request.prompt = self._prompts.move(request.prompt, request.row, has_begun=request.has_begun)
 
 
 def _cells_of(table: FloatArray) -> memoryview[float]:

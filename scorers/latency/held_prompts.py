@@ -58,8 +58,8 @@ class HeldPrompts:
         self._max_keys = max_keys
         self._trees: dict[int, PrefixTree[int]] = {}
         """By block size; none is empty."""
-        self._n_tokens: dict[int, float] = {}
-        """By row; none is 0."""
+        self._apart: dict[int, tuple[float, float]] = {}
+        """By row, the tokens of prompts whose blocks are not followed, and of those whose response has begun."""
 
     @property
     def n_keys(self) -> int:
@@ -80,30 +80,44 @@ class HeldPrompts:
         keys = prefix.keys(block_size) if prefix is not None and block_size else array("Q")
         return self._entered(row, keys, block_size, n_tokens)
 
-    def add_again(self, prompt: HeldPrompt) -> HeldPrompt:
-        """Note that a request holds a prompt that others have. Cost: O(blocks)."""
-        return self._entered(prompt.row, _keys(prompt), prompt.block_size, prompt.n_tokens)
+    def begun(self, prompt: HeldPrompt) -> None:
+        """Note that a response began. Cost: see `PrefixTree.mark`."""
+        row, n_tokens, block_size, end = prompt
+        if end is None:
+            self._count(row, 0.0, n_tokens)
+        else:
+            self._trees[block_size].mark(row, end)
 
-    def move(self, prompt: HeldPrompt, row: int) -> HeldPrompt:
+    def move(self, prompt: HeldPrompt, row: int, *, has_begun: bool) -> HeldPrompt:
         """Give a prompt to another row. Cost: O(blocks)."""
-        keys = _keys(prompt)
-        self.remove(prompt)
-        return self._entered(row, keys, prompt.block_size, prompt.n_tokens)
+        keys = prompt.end.path() if prompt.end is not None else array("Q")
+        self.remove(prompt, has_begun=has_begun)
+        moved = self._entered(row, keys, prompt.block_size, prompt.n_tokens)
+        if has_begun:
+            self.begun(moved)
+        return moved
 
-    def remove(self, prompt: HeldPrompt) -> None:
-        """Note that a request gave its blocks back."""
-        if prompt.end is None:
-            self._count(prompt.row, -prompt.n_tokens)
+    def remove(self, prompt: HeldPrompt, *, has_begun: bool) -> None:
+        """Note that a request gave its blocks back, after or before its response has begun."""
+        row, n_tokens, block_size, end = prompt
+        if end is None:
+            self._count(row, -n_tokens, -n_tokens if has_begun else 0.0)
             return
-        tree, before = self._trees[prompt.block_size], self._trees[prompt.block_size].n_blocks(prompt.row)
-        tree.leave(prompt.row, prompt.end)
-        self._count(prompt.row, (tree.n_blocks(prompt.row) - before) * prompt.block_size)
+        tree = self._trees[block_size]
+        tree.leave(row, end, is_marked=has_begun)
         if not tree:
-            del self._trees[prompt.block_size]
+            del self._trees[block_size]
 
-    def n_tokens(self, row: int) -> float:
-        """Return the tokens of all prompts on an endpoint, of blocks that several of them share once. Cost: O(1)."""
-        return self._n_tokens.get(row, 0.0)
+    def n_tokens(self, row: int) -> tuple[float, float]:
+        """Return the tokens of all prompts on an endpoint, and of those whose response has begun, of shared blocks once.
+
+        Cost: O(block sizes).
+        """
+        total, begun = self._apart.get(row, (0.0, 0.0))
+        for block_size, tree in self._trees.items():
+            total += tree.n_blocks(row) * block_size
+            begun += tree.n_marked(row) * block_size
+        return total, begun
 
     def sharing(self, prefix: Prefix | None) -> list[Sharing] | None:
         """Return which requests share leading tokens of a prompt, by ascending tokens; None if its blocks are unknown.
@@ -123,27 +137,20 @@ class HeldPrompts:
 
     def _entered(self, row: int, keys: array[int], block_size: int, n_tokens: float) -> HeldPrompt:
         if not keys or self.n_keys + len(keys) > self._max_keys:
-            self._count(row, n_tokens)
+            self._count(row, n_tokens, 0.0)
             return HeldPrompt(row, n_tokens, block_size, None)
         tree = self._trees.get(block_size)
         if tree is None:
             tree = self._trees[block_size] = PrefixTree()
-        before = tree.n_blocks(row)
-        end = tree.enter(row, keys)
-        self._count(row, (tree.n_blocks(row) - before) * block_size)
-        return HeldPrompt(row, n_tokens, block_size, end)
+        return HeldPrompt(row, n_tokens, block_size, tree.enter(row, keys))
 
-    def _count(self, row: int, n_tokens: float) -> None:
-        """Add tokens of an endpoint: whole numbers, which add up without rounding errors."""
-        total = self.n_tokens(row) + n_tokens
-        if total:
-            self._n_tokens[row] = total
+    def _count(self, row: int, n_tokens: float, n_begun: float) -> None:
+        """Add tokens of prompts that are not followed: whole numbers, which add up without rounding errors."""
+        total, begun = self._apart.get(row, (0.0, 0.0))
+        if total + n_tokens:
+            self._apart[row] = total + n_tokens, begun + n_begun
         else:
-            self._n_tokens.pop(row, None)
-
-
-def _keys(prompt: HeldPrompt) -> array[int]:
-    return prompt.end.path() if prompt.end is not None else array("Q")
+            self._apart.pop(row, None)
 
 
 def held_tokens(sharing: Sequence[Sharing] | None, n_rows: int) -> FloatArray:

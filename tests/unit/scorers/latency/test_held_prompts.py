@@ -39,14 +39,15 @@ ALONE = 100.0
 
 
 class HeldMachine(RuleBasedStateMachine):
-    held = Bundle("held")
+    waiting, begun = Bundle("waiting"), Bundle("begun")
 
     def __init__(self) -> None:
         super().__init__()
         self.prompts = HeldPrompts()
         self.model: list[tuple[int, tuple[int, ...], int]] = []
+        self.model_begun: list[tuple[int, tuple[int, ...], int]] = []
 
-    @rule(target=held, row=ROWS, prompt=PROMPTS, block_size=SIZES)
+    @rule(target=waiting, row=ROWS, prompt=PROMPTS, block_size=SIZES)
     def add(self, row: int, prompt: tuple[int, ...], block_size: int) -> Known:
         added = self.prompts.add(row, prefix_of(prompt), block_size, n_tokens=ALONE)
         assert (added.end is None) is (len(prompt) < block_size)
@@ -54,25 +55,39 @@ class HeldMachine(RuleBasedStateMachine):
         self.model.append(entry)
         return added, entry
 
-    @rule(target=held, known=held)
-    def add_again(self, known: Known) -> Known:
+    @rule(target=begun, known=consumes(waiting))
+    def begin(self, known: Known) -> Known:
         added, entry = known
-        self.model.append(entry)
-        return self.prompts.add_again(added), entry
+        self.prompts.begun(added)
+        self.model_begun.append(entry)
+        return known
 
-    @rule(known=consumes(held))
+    @rule(known=consumes(waiting))
     def remove(self, known: Known) -> None:
-        added, entry = known
-        self.prompts.remove(added)
-        self.model.remove(entry)
+        self.prompts.remove(known[0], has_begun=False)
+        self.model.remove(known[1])
 
-    @rule(target=held, known=consumes(held), row=ROWS)
+    @rule(known=consumes(begun))
+    def end(self, known: Known) -> None:
+        self.prompts.remove(known[0], has_begun=True)
+        self.model.remove(known[1])
+        self.model_begun.remove(known[1])
+
+    @rule(target=waiting, known=consumes(waiting), row=ROWS)
     def move(self, known: Known, row: int) -> Known:
+        return self.moved(known, row, has_begun=False)
+
+    @rule(target=begun, known=consumes(begun), row=ROWS)
+    def move_begun(self, known: Known, row: int) -> Known:
+        return self.moved(known, row, has_begun=True)
+
+    def moved(self, known: Known, row: int, *, has_begun: bool) -> Known:
         added, entry = known
-        self.model.remove(entry)
-        entry = row, *entry[1:]
-        self.model.append(entry)
-        return self.prompts.move(added, row), entry
+        moved = row, *entry[1:]
+        for entries in (self.model, self.model_begun)[: 1 + has_begun]:
+            entries.remove(entry)
+            entries.append(moved)
+        return self.prompts.move(added, row, has_begun=has_begun), moved
 
     @rule(prompt=PROMPTS)
     def ask(self, prompt: tuple[int, ...]) -> None:
@@ -108,12 +123,14 @@ class HeldMachine(RuleBasedStateMachine):
     @invariant()
     def counts_shared_blocks_once(self) -> None:
         for row in range(N_ROWS):
-            own = [(prompt, size) for at, prompt, size in self.model if at == row]
-            blocks = {
-                (prompt[: n * size], size) for prompt, size in own for n in range(1, len(prompt) // size + 1)
-            }
-            n_alone = sum(len(prompt) < size for prompt, size in own)
-            assert self.prompts.n_tokens(row) == sum(size for _, size in blocks) + ALONE * n_alone
+            expected = tokens_of(self.model, row), tokens_of(self.model_begun, row)
+            assert self.prompts.n_tokens(row) == expected
+
+
+def tokens_of(entries: list[tuple[int, tuple[int, ...], int]], row: int) -> float:
+    own = [(prompt, size) for at, prompt, size in entries if at == row]
+    blocks = {(prompt[: n * size], size) for prompt, size in own for n in range(1, len(prompt) // size + 1)}
+    return sum(size for _, size in blocks) + ALONE * sum(len(prompt) < size for prompt, size in own)
 
 
 TestHeldPrompts = HeldMachine.TestCase
@@ -131,6 +148,6 @@ def test_prompts_beyond_the_bound_are_not_followed() -> None:
     prompts = HeldPrompts(max_keys=3)
     first = prompts.add(0, prefix_of((1, 1)), 1)
     assert prompts.add(1, prefix_of((1, 1)), 1, n_tokens=2.0).end is None
-    assert prompts.n_tokens(1) == 2.0
-    prompts.remove(first)
+    assert prompts.n_tokens(1) == (2.0, 0.0)
+    prompts.remove(first, has_begun=False)
     assert prompts.add(1, prefix_of((1, 1)), 1).end is not None
