@@ -38,7 +38,7 @@ from .lines import (
 )
 
 SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, TOKENS_LOADING)
-"""Lines that add up."""
+"""Lines that add up. Blocks that requests of several processes share count for each of these processes."""
 
 FADING = (((BUSY_MS,), BUSY_AT, BUSY_S), ((PLACED, PLACED_NEW), PLACED_AT, PLACED_S))
 """Lines that fade, with that of their last change and their time constant."""

@@ -1,7 +1,7 @@
 """Policies over the load, on every workload.
 
 Use: python -m kvatlas.sim.load_curves [--policy NAME ...] [--workload NAME ...] [--conversation FILE] [--ours NAME] [--seeds N]
-         [--contents-seeds N] [--jobs N] [--kept FILE] [--write FILE]                                 (or: make curves ARGS=...)
+         [--close-seeds N] [--contents-seeds N] [--jobs N] [--kept FILE] [--write FILE]                                 (or: make curves ARGS=...)
 
 Every point is kept in a file, so an interrupted run goes on where it was. In a checkout, a run over all workloads writes
 the page `benchmark-load.md` in docs and its plots. Otherwise --write names the page.
@@ -44,6 +44,13 @@ def main() -> None:
     parser.add_argument("--fractions", default=",".join(map(str, FRACTIONS)), metavar="N,...", help="loads")
     parser.add_argument("--seeds", type=int, default=1, help="traces per load")
     parser.add_argument(
+        "--close-seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="traces per load where ours is not at least 10 %% under the best other policy",
+    )
+    parser.add_argument(
         "--contents-seeds",
         type=int,
         default=1,
@@ -65,7 +72,9 @@ def main() -> None:
         fractions = tuple(float(each) for each in arguments.fractions.split(","))
         settings = Settings(
             policies if ours in policies else (*policies, ours),
+            ours,
             arguments.seeds,
+            arguments.close_seeds,
             fractions,
             CONTENTS if arguments.contents_seeds else (),
             arguments.contents_seeds,
@@ -86,7 +95,7 @@ def main() -> None:
     if file is not None:
         (file.parent / "images").mkdir(parents=True, exist_ok=True)
         left_out = [each.name for each in known if each not in found]
-        file.write_text(page(results, settings, ours=ours, left_out=left_out))
+        file.write_text(page(results, settings, left_out=left_out))
         for each in results:
             plot(each, settings.policies, file.parent / "images")
         console.print(f"wrote {file}")

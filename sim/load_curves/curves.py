@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from statistics import fmean
@@ -18,6 +18,10 @@ FRACTIONS = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
 """Loads of the curves, as fractions of what the best policy sustains."""
 
 
+CLEAR, NEAR = 0.9, 1.25
+"""A mean time is clearly better than another if it is less than the first part of it, and near if it is less than the second."""
+
+
 @dataclass(frozen=True, slots=True)
 class Curves:
     """All policies on one workload.
@@ -26,7 +30,7 @@ class Curves:
         workload: the workload.
         sustained: policy -> load it sustains.
         loads: ascending loads of the curves.
-        figures: policy, or `bound` -> figures at each of the loads, means over seeds.
+        figures: policy, or `bound` -> figures at each of the loads, means over seeds; over more where that decides, see `Settings`.
         pair: the same of `Settings.pair`, over its own seeds.
     """
 
@@ -43,14 +47,18 @@ class Settings:
 
     Attributes:
         policies: names of built-in policies.
+        ours: the one of them that is compared with the best of the others.
         seeds: traces per load, counted from 1.
+        close_seeds: traces where `ours` is not clearly better than the best other one, for these two, those near the other, and the bound.
         fractions: loads relative to what the best policy sustains.
         pair: the same policy with exact and with approximate contents, compared at the same loads; empty for none.
         pair_seeds: traces per load for the pair.
     """
 
     policies: Sequence[str]
+    ours: str = ""
     seeds: int = 1
+    close_seeds: int = 1
     fractions: Sequence[float] = FRACTIONS
     pair: Sequence[str] = ()
     pair_seeds: int = 1
@@ -127,33 +135,53 @@ def curves(
         name: [float(f"{max(by_policy.values()) * part:.4g}") for part in settings.fractions]
         for name, by_policy in sustained.items()
     }
-    ones = [
-        _One(each, point)
-        for each in workloads
-        for load in loads[each.name]
-        for point in dict.fromkeys(
-            _points(each, (*settings.policies, BOUND), load, settings.seeds)
-            + _points(each, settings.pair, load, settings.pair_seeds)
-        )
-        if load and kept.get(point) is None
-    ]
-    for one, found in _run_all(ones, jobs):
-        kept.add(found.new)
-        progress(f"{one.point.workload}: {one.point.policy} at {one.point.load:.3g}")
 
-    def means(workload: Workload, policies: Sequence[str], seeds: int) -> dict[str, Sequence[Figures]]:
-        return {
-            policy: [_mean(kept, workload, policy, load, seeds) for load in loads[workload.name] if load]
-            for policy in policies
-        }
+    def compute(points: Iterable[tuple[Workload, Point]]) -> None:
+        missing = {point: workload for workload, point in points if kept.get(point) is None}
+        ones = [_One(workload, point) for point, workload in missing.items()]
+        for one, found in _run_all(ones, jobs):
+            kept.add(found.new)
+            progress(f"{one.point.workload}: {one.point.policy} at {one.point.load:.3g}")
+
+    places = [(each, load) for each in workloads for load in loads[each.name] if load]
+    compute(
+        (each, point)
+        for each, load in places
+        for point in _points(each, (*settings.policies, BOUND), load, settings.seeds)
+        + _points(each, settings.pair, load, settings.pair_seeds)
+    )
+    close = {(each.name, load): _close(kept, each, load, settings) for each, load in places}
+    compute(
+        (each, point)
+        for each, load in places
+        for point in _points(each, close[each.name, load], load, settings.close_seeds)
+    )
+
+    def figures(workload: Workload, policy: str) -> list[Figures]:
+        return [
+            _mean(
+                kept,
+                workload,
+                policy,
+                load,
+                settings.close_seeds if policy in close[workload.name, load] else settings.seeds,
+            )
+            for load in loads[workload.name]
+            if load
+        ]
+
+    def pair(workload: Workload, policy: str) -> list[Figures]:
+        return [
+            _mean(kept, workload, policy, load, settings.pair_seeds) for load in loads[workload.name] if load
+        ]
 
     return [
         Curves(
             each,
             sustained[each.name],
             loads[each.name],
-            means(each, (*settings.policies, BOUND), settings.seeds),
-            means(each, settings.pair, settings.pair_seeds),
+            {policy: figures(each, policy) for policy in (*settings.policies, BOUND)},
+            {policy: pair(each, policy) for policy in settings.pair},
         )
         for each in workloads
     ]
@@ -180,3 +208,18 @@ def _points(workload: Workload, policies: Sequence[str], load: float, seeds: int
 def _mean(kept: Kept, workload: Workload, policy: str, load: float, seeds: int) -> Figures:
     found = [kept.get(point) or {} for point in _points(workload, (policy,), load, seeds)]
     return {name: fmean(each[name] for each in found) for name in found[0]}
+
+
+def _close(kept: Kept, workload: Workload, load: float, settings: Settings) -> Sequence[str]:
+    """Return the policies of which more traces decide which one is better at a load."""
+    others = [policy for policy in settings.policies if policy != settings.ours]
+    if settings.close_seeds <= settings.seeds or not others:
+        return ()
+    seconds = {
+        policy: _mean(kept, workload, policy, load, settings.seeds)["ttftMean"]
+        for policy in (settings.ours, *others)
+    }
+    least = min(seconds[policy] for policy in others)
+    if seconds[settings.ours] < CLEAR * least:
+        return ()
+    return (settings.ours, *(policy for policy in others if seconds[policy] < NEAR * least), BOUND)

@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ..replay.comparison import BOUND
-from .curves import Curves, Settings
+from .curves import CLEAR, Curves, Settings
 
 _TEMPLATE = Path(__file__).with_name("page.template")
 _CONTENTS = Path(__file__).with_name("contents.template")
@@ -23,21 +23,28 @@ _FIGURES = (
     ("ttftP99", "99th percentile of the seconds to the first token", ".1f", 1.0),
     ("hitRate", "prompt tokens found, %", ".1f", 100.0),
 )
+_CLOSE = (
+    " Where `{ours}` is not at least {percent:.0f} % under the best other policy with these, its figures, those of the other "
+    "and of all near it are means of {seeds} seeds."
+)
 IMAGES = "benchmark-load"
 """Prefix of the names of the plots."""
 
 
-def page(found: Sequence[Curves], settings: Settings, *, ours: str, left_out: Sequence[str] = ()) -> str:
+def page(found: Sequence[Curves], settings: Settings, *, left_out: Sequence[str] = ()) -> str:
     """Return the whole page.
 
     Args:
         found: the workloads that were run.
         settings: of the run.
-        ours: the policy that is compared with the best of the others.
         left_out: names of the other workloads.
     """
+    ours, more = settings.ours, settings.close_seeds
     return Template(_TEMPLATE.read_text()).substitute(
         seeds=settings.seeds,
+        close=_CLOSE.format(ours=ours, percent=100 * (1 - CLEAR), seeds=more)
+        if more > settings.seeds
+        else "",
         ours=ours,
         fractions=", ".join(f"{each:g}" for each in settings.fractions),
         left_out=f" Not run: {', '.join(left_out)}." if left_out else "",

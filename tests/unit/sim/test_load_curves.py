@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 
 import msgspec
 import pytest
@@ -32,7 +32,11 @@ WORKLOAD = Workload(
     name="made/small", unit="agents/s", loads=(1.0,), fleet=make_fleet(), make=made, granularity=1, warm_up=1
 )
 SETTINGS = Settings(
-    ("round-robin", "affinity"), fractions=(0.5, 1.0), pair=("precise", "approximate"), pair_seeds=2
+    ("round-robin", "affinity"),
+    ours="affinity",
+    fractions=(0.5, 1.0),
+    pair=("precise", "approximate"),
+    pair_seeds=2,
 )
 
 
@@ -65,7 +69,7 @@ def test_curves_go_on_where_they_were_and_fill_the_page(tmp_path: Path) -> None:
     first = curves([WORKLOAD], SETTINGS, Kept(file), progress=lines.append)
     written = file.read_bytes()
     again = curves([WORKLOAD], SETTINGS, Kept(file), progress=lines.append)
-    text = page(first, SETTINGS, ours="affinity", left_out=["other/gpu"])
+    text = page(first, SETTINGS, left_out=["other/gpu"])
     image = plot(first[0], SETTINGS.policies, tmp_path)
 
     assert again == first
@@ -87,9 +91,29 @@ def test_curves_go_on_where_they_were_and_fill_the_page(tmp_path: Path) -> None:
     assert text.count("| bound |") == 3
     assert "## Exact and approximate contents" in text
     assert f"| made/small | {' | '.join(gains(found))} |" in text
-    assert "## Exact" not in page(first, replace(SETTINGS, pair=()), ours="affinity")
+    assert "## Exact" not in page(first, replace(SETTINGS, pair=()))
     assert f"](images/{image.name})" in text
     assert "<!-- affinity -->" in image.read_text()
+
+
+@pytest.mark.parametrize(
+    ("ours", "n_traces"),
+    [pytest.param("round-robin", 3, id="worse"), pytest.param("affinity", 1, id="clearly_better")],
+)
+def test_more_traces_decide_where_ours_is_not_clearly_better(
+    tmp_path: Path, ours: str, n_traces: int
+) -> None:
+    settings = replace(SETTINGS, ours=ours, pair=(), close_seeds=3, fractions=(1.0,))
+    kept = Kept(tmp_path / "kept.jsonl")
+
+    (found,) = curves([WORKLOAD], settings, kept)
+
+    for policy in ("round-robin", "affinity"):
+        points = [kept.get(Point(WORKLOAD.name, policy, found.loads[0], seed)) for seed in (1, 2, 3)]
+        known = [each["ttftMean"] for each in points if each is not None]
+        assert len(known) == n_traces
+        assert found.figures[policy][0]["ttftMean"] == pytest.approx(fmean(known))
+    assert "means of 3 seeds" in page([found], settings)
 
 
 def test_point_gives_the_same_figures_again() -> None:
