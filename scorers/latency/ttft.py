@@ -25,7 +25,7 @@ BATCH_MS = 0.5
 MEMORY_SHARE = 1.0
 """Part of the time for which requests hold the blocks of a GPU until as many blocks are free, before anything is learned."""
 
-LEAST_MEMORY = 0.5
+LEAST_MEMORY = 0.3
 """Least factor of that. Requests that find blocks sooner than expected weigh more in a fit than those that wait as much longer: a few of
 them would make a wait for blocks look like nothing."""
 

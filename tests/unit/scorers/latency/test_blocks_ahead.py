@@ -102,4 +102,4 @@ def test_short_waits_do_not_make_long_ones_look_like_nothing() -> None:
 
     (report,) = costs.reports()
     assert report.is_fitted
-    assert report.costs_ms["memory"] == 0.5
+    assert report.costs_ms["memory"] == 0.3
