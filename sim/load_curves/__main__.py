@@ -1,7 +1,7 @@
 """Policies over the load, on every workload.
 
 Use: python -m kvatlas.sim.load_curves [--policy NAME ...] [--workload NAME ...] [--conversation FILE] [--ours NAME] [--seeds N]
-         [--close-seeds N] [--contents-seeds N] [--jobs N] [--kept FILE] [--write FILE]                                 (or: make curves ARGS=...)
+         [--close-seeds N] [--contents-seeds N] [--jobs N] [--kept FILE] [--write FILE]               (or: make curves ARGS=...)
 
 Every point is kept in a file, so an interrupted run goes on where it was. In a checkout, a run over all workloads writes
 the page `benchmark-load.md` in docs and its plots. Otherwise --write names the page.

@@ -17,7 +17,6 @@ from .sustained import sustained_load
 FRACTIONS = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
 """Loads of the curves, as fractions of what the best policy sustains."""
 
-
 CLEAR, NEAR = 0.9, 1.25
 """A mean time is clearly better than another if it is less than the first part of it, and near if it is less than the second."""
 
@@ -157,23 +156,15 @@ def curves(
         for point in _points(each, close[each.name, load], load, settings.close_seeds)
     )
 
-    def figures(workload: Workload, policy: str) -> list[Figures]:
-        return [
-            _mean(
-                kept,
-                workload,
-                policy,
-                load,
-                settings.close_seeds if policy in close[workload.name, load] else settings.seeds,
-            )
-            for load in loads[workload.name]
-            if load
-        ]
+    def means(workload: Workload, policy: str, n_seeds: Callable[[float], int]) -> list[Figures]:
+        return [_mean(kept, workload, policy, load, n_seeds(load)) for load in loads[workload.name] if load]
 
-    def pair(workload: Workload, policy: str) -> list[Figures]:
-        return [
-            _mean(kept, workload, policy, load, settings.pair_seeds) for load in loads[workload.name] if load
-        ]
+    def figures(workload: Workload, policy: str) -> list[Figures]:
+        return means(
+            workload,
+            policy,
+            lambda load: settings.close_seeds if policy in close[workload.name, load] else settings.seeds,
+        )
 
     return [
         Curves(
@@ -181,7 +172,7 @@ def curves(
             sustained[each.name],
             loads[each.name],
             {policy: figures(each, policy) for policy in (*settings.policies, BOUND)},
-            {policy: pair(each, policy) for policy in settings.pair},
+            {policy: means(each, policy, lambda _load: settings.pair_seeds) for policy in settings.pair},
         )
         for each in workloads
     ]

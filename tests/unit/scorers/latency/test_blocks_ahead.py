@@ -26,9 +26,9 @@ PROMPT = N_TOKENS / GPU_TOKENS
 RESIDENCE_MS = PRIOR_TOKENS * TOKEN_MS
 
 
-def request(first: int, now: float = 0.0) -> RequestView:
+def request(first: int) -> RequestView:
     """Return a request whose prompt shares everything with others of the same first token, and nothing with others."""
-    return RequestView(model="m", now=now, n_tokens=N_TOKENS, prefix=Prefix(array("I", [first] * N_TOKENS)))
+    return RequestView(model="m", now=0.0, n_tokens=N_TOKENS, prefix=Prefix(array("I", [first] * N_TOKENS)))
 
 
 def send(costs: CostModel, asked: RequestView, *, cpu: int = 0) -> Decision:
@@ -71,7 +71,7 @@ def test_requests_that_wait_need_what_no_request_holds_whose_response_has_begun(
 
 
 def test_requests_wait_for_a_load_with_no_more_blocks_than_are_in_use() -> None:
-    """One holds a fifth of the blocks, and another waits with its load; the engine uses nothing beside the first."""
+    """Each takes a fifth of the blocks. One waits for its load: with its blocks, as long as the engine uses more than the begun ones hold."""
     costs = model()
     costs.answered(send(costs, request(1)), ttft_s=1.0)
     send(costs, request(2), cpu=100)
