@@ -22,8 +22,7 @@ from .lines import (
     LOG_PACE,
     N_AHEAD,
     N_LINES,
-    N_TARGETS,
-    PACE_TARGETS,
+    N_PACE,
     PLACED,
     PLACED_AT,
     PLACED_NEW,
@@ -40,8 +39,9 @@ from .lines import (
     TOKENS_LOADING,
     WORK,
 )
+from .paces import common_pace, learn_pace
 from .releases import Releases
-from .sibling_accounts import SiblingAccounts, follow_targets
+from .sibling_accounts import SiblingAccounts
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
@@ -54,9 +54,6 @@ FIRST_ROWS = 16
 
 UNSETTLED_S = 0.025
 """Longest time until a sibling has received a pick: twice the time for which changes are collected, and 15 ms on the way."""
-
-MOST_SURPRISE = 0.5
-"""Largest logarithm of an error from which a pace learns: a stall is not a speed."""
 
 
 class OpenRequest(msgspec.Struct, gc=False):
@@ -279,6 +276,17 @@ class Accounts:
         """Return the factor of the times of an endpoint; 1 if its row is -1."""
         return math.exp(self._cells[LOG_PACE, row]) if row >= 0 else 1.0
 
+    def relative_pace(self, row: int) -> float:
+        """Return the pace of an endpoint relative to `common_pace`; 1 before its first observation."""
+        if row < 0 or not self._cells[N_PACE, row]:
+            return 1.0
+        return math.exp(self._cells[LOG_PACE, row] - common_pace(self._table))
+
+    def relative_paces(self, columns: FloatArray) -> FloatArray:
+        """Return the same by endpoint from these `columns`."""
+        differences = columns[LOG_PACE] - common_pace(self._table)
+        return np.exp(np.where(columns[N_PACE] > 0.0, differences, 0.0))
+
     def learn_pace(self, row: int, log_error: float, *, slowest: float) -> float:
         """Move the pace of an endpoint towards an observed one, and return it.
 
@@ -289,12 +297,8 @@ class Accounts:
         """
         if row < 0:
             return 1.0
-        column, most = self._table[:, row], math.log(slowest)
-        target = column[LOG_PACE] + min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
-        follow_targets(column, 1.0, target)
-        column[LOG_PACE] = min(max(column[LOG_PACE], -most), most)
-        column[PACE_TARGETS] += target
-        column[N_TARGETS] += 1.0
+        column = self._table[:, row]
+        learn_pace(column, log_error, slowest=slowest)
         self._note(row)
         return math.exp(float(column[LOG_PACE]))
 

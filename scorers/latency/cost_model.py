@@ -22,11 +22,11 @@ from .fit import MAX_MILLISECONDS
 from .groups import FitReport
 from .held_prompts import Sharing
 from .lengths import OutputLengths
-from .lines import LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
+from .lines import ATTENTION, LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
 from .means import RunningMean, SharedMeans
 from .operations import cost_totals
 from .params import LatencyCostParams
-from .tpot import TOKEN_MS, TpotCosts
+from .tpot import REQUESTS, TOKEN_MS, TpotCosts
 from .ttft import TtftCosts
 
 MAX_PACE = 8.0
@@ -174,9 +174,18 @@ class CostModel:
 
     def tpot_ms(self, expected: Expected) -> FloatArray:
         """Return the expected milliseconds per output token by endpoint."""
-        features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
-        costs = self.tpot.fits.costs(expected.candidates) * self.pace(expected.accounts)
-        return cost_totals(features, costs)
+        return cost_totals(*self._tpot_terms(expected))
+
+    def delayed_tpot_ms(self, expected: Expected) -> FloatArray:
+        """Return the same of the requests beside one more: it is one more in the batch, and its prompt delays each response once."""
+        features, costs = self._tpot_terms(expected)
+        features[REQUESTS] += 1.0
+        terms = expected.terms_ms
+        prompt_ms = terms[PREFILL] + terms[ATTENTION]
+        found: FloatArray = cost_totals(features, costs) + prompt_ms / self.lengths.mean(
+            expected.request.model
+        )
+        return found
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does."""
@@ -212,7 +221,7 @@ class CostModel:
             is_new=found.is_new,
         )
         costs = self.tpot.fits.costs_of(group)
-        opened.expected_tpot_ms = pace * sum(map(mul, costs, tpot))
+        opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
         self.means.add("prompt", n_prompt)
         if computes:
             self.note_work(tokens)
@@ -266,7 +275,7 @@ class CostModel:
             request.tpot_features,
             ms,
             expected_ms=request.expected_tpot_ms,
-            pace=self.accounts.pace(request.row) if self._has_paces else 1.0,
+            pace=self.accounts.relative_pace(request.row),
         )
 
     def prediction(self, decision: Decision) -> tuple[float, float] | None:
@@ -301,6 +310,12 @@ class CostModel:
             ),
         )
         return Expected(request, candidates, accounts, *quantities, sharing)
+
+    def _tpot_terms(self, expected: Expected) -> tuple[FloatArray, FloatArray]:
+        """Return features and costs of the times per output token."""
+        features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
+        paces = self.accounts.relative_paces(expected.accounts)
+        return features, self.tpot.fits.costs(expected.candidates) * paces
 
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""

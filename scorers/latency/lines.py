@@ -43,9 +43,3 @@ BUSY_S = 10.0
 
 PLACED_S = 300.0
 """Time constant of the tokens placed on an endpoint: long beside a response, short beside the life of a server."""
-
-PACE_STEP = 0.05
-"""Least step of a pace per observation: it follows about twenty."""
-
-PACE_PRIOR = 5.0
-"""Observations that the pace 1 counts for."""

@@ -12,8 +12,6 @@ from ..core.decision import Decision
 from ..core.slo import Slo
 from .attainment import TPOT_ERROR, TTFT_ERROR, chances
 from .cost_model import CostModel, Expected
-from .lines import ATTENTION, BATCH, BUSY_S, PREFILL
-from .tpot import MOST_BUSY
 
 STEP = math.log(1.1)
 """Objectives for the time per output token are rounded to powers of 1.1: a prediction is not closer."""
@@ -120,14 +118,7 @@ def endangered(model: CostModel, expected: Expected, running: RunningObjectives)
     if columns is None:
         return np.zeros(len(expected.candidates))
     limits, counts = columns
-    features, costs = expected.features, model.tpot.fits.costs(expected.candidates)
-    stretch = model.tpot.features(features, expected.accounts, now=expected.request.now)[0]
-    prompt_ms = expected.costs[PREFILL] * features[PREFILL] + expected.costs[ATTENTION] * features[ATTENTION]
-    busy = 1.0 - 1.0 / stretch + prompt_ms / (BUSY_S * 1000.0)
-    stretched = np.maximum(stretch, 1.0 / (1.0 - np.minimum(busy, MOST_BUSY)))
-    pace = model.pace(expected.accounts)
-    before = pace * stretch * (costs[0] + costs[1] * features[BATCH])
-    after = pace * stretched * (costs[0] + costs[1] * (features[BATCH] + 1.0))
+    before, after = model.tpot_ms(expected), model.delayed_tpot_ms(expected)
     error = _error(model.tpot_error, TPOT_ERROR)
     broken = counts * (chances(before / limits, error) - chances(after / limits, error))
     total: FloatArray = np.add.reduce(broken, axis=0)

@@ -18,8 +18,6 @@ from .lines import (
     N_LINES,
     N_PACE,
     N_TARGETS,
-    PACE_PRIOR,
-    PACE_STEP,
     PACE_TARGETS,
     PLACED,
     PLACED_AT,
@@ -36,6 +34,7 @@ from .lines import (
     TOKENS_LOADING,
     WORK,
 )
+from .paces import follow_targets
 
 SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, TOKENS_LOADING)
 """Lines that add up. Blocks that requests of several processes share count for each of these processes."""
@@ -126,19 +125,6 @@ class SiblingAccounts:
         self._columns = {rows[row]: column for row, column in self._columns.items() if row in rows}
         self._taught = {rows[row]: taught for row, taught in self._taught.items() if row in rows}
         self._is_current = False
-
-
-def follow_targets(column: FloatArray, n: float, mean: float) -> None:
-    """Move the pace of an endpoint towards observed ones, in place.
-
-    Args:
-        column: lines of the endpoint.
-        n: observations.
-        mean: of the logarithms of the observed paces.
-    """
-    column[N_PACE] += n
-    step = max(PACE_STEP, 1.0 / (column[N_PACE] + PACE_PRIOR))
-    column[LOG_PACE] += (1.0 - (1.0 - step) ** n) * (mean - column[LOG_PACE])
 
 
 def _column(sibling: Contribution) -> FloatArray:

@@ -23,6 +23,10 @@ MOST_BUSY = 0.8
 """Largest share of its time that an endpoint is taken to spend on prompts; more does not last."""
 
 
+TOKEN, REQUESTS, PROMPTS = range(3)
+"""Lines of the features."""
+
+
 class TpotCosts:
     """Model of the time per output token: a cost per token, per request in the batch, and for the prompts that are computed meanwhile.
 
@@ -54,8 +58,8 @@ class TpotCosts:
         busy = accounts[BUSY_MS] * np.exp((accounts[BUSY_AT] - now) / BUSY_S) / (BUSY_S * 1000.0)
         busy = np.minimum(busy, MOST_BUSY)
         found = np.empty((3, ttft.shape[1]))
-        found[0], found[1] = 1.0, ttft[BATCH]
-        np.divide(busy, 1.0 - busy, out=found[2])
+        found[TOKEN], found[REQUESTS] = 1.0, ttft[BATCH]
+        np.divide(busy, 1.0 - busy, out=found[PROMPTS])
         return found
 
     def features_of(

@@ -184,6 +184,20 @@ def test_equal_endpoints_keep_about_the_same_pace() -> None:
     assert max(found) / min(found) < 1.15
 
 
+def test_times_per_token_of_a_fleet_that_is_slow_at_prompts_are_learned_beside_its_speed() -> None:
+    costs, rng = model(), random.Random(3)
+    for number in range(60):
+        name, n_tokens = f"e{number % 2}", rng.randrange(100, 4000)
+        decision = send(costs, name, n_tokens, now=60.0 * number)
+        costs.answered(decision, ttft_s=1.5 * (10 + n_tokens) / 1000)
+        costs.ended(decision, tpot_s=math.exp(rng.gauss(0.0, 0.4)) * 0.024)
+
+    expected = costs.expect(view(100, 1e6), Candidates.of([endpoint("e0"), endpoint("e1")]))
+    assert costs.tpot_ms(expected).tolist() == pytest.approx([24.0, 24.0], rel=0.1)
+    again = send(costs, "e0", 100, now=1e6, fleet=("e0", "e1"))
+    assert costs.prediction(again) == pytest.approx((expected.ttft_ms[0], 24.0), rel=0.1)
+
+
 def test_prompts_that_are_due_make_output_tokens_slower() -> None:
     costs = model()
     for number in range(10):

@@ -97,6 +97,22 @@ def test_request_keeps_away_from_steps_that_others_need_short() -> None:
     assert first == second
 
 
+def test_prompt_endangers_most_where_prompts_already_take_the_time_of_steps() -> None:
+    scorer, a, b = FleetCostScorer(PARAMS, TIERS), endpoint("a"), endpoint("b")
+    send(scorer, a, tpot_ms=50.0)
+    send(scorer, b, tpot_ms=50.0)
+    for _ in range(3):  # prompts of two seconds each: 15 ms alone become 15 / (1 - 0.6)
+        long = RequestView(model="m", now=0.0, n_tokens=2000)
+        scorer.picked(long, routed_to(b, n_tokens=2000))
+    table = Candidates.of([a, b])
+    inputs = scorer.rate(wanting(tpot=500), table).inputs
+
+    assert inputs is not None
+    assert isinstance(inputs.parts, Parts)
+    found = dict(zip(inputs.parts.names, inputs.parts.values.tolist(), strict=True))["endangered"]
+    assert found[1] > 0.01 * PARAMS.miss_ms > 100.0 * found[0]
+
+
 def test_request_without_objectives_costs_what_it_costs_without_those_of_others() -> None:
     scorer, other = FleetCostScorer(PARAMS, TIERS), FleetCostScorer(PARAMS, TIERS)
     for each, tpot_ms in ((scorer, 15.0), (other, 1e9)):
