@@ -24,7 +24,7 @@ def main() -> None:
     """Print the table, and write the page if one is named."""
     parser = argparse.ArgumentParser(prog="python -m kvatlas.sim.slo", description=__doc__)
     parser.add_argument("--load", type=float, action="append", metavar="N", help="agents/s; repeatable")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="replays per figure")
+    parser.add_argument("--seeds", type=int, default=4, metavar="N", help="replays per figure")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the page to write")
     arguments = parser.parse_args()
