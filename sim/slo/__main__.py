@@ -2,7 +2,7 @@
 
 Use: python -m kvatlas.sim.slo [--load N ...] [--seeds N] [--jobs N] [--write FILE]                 (or: make slo ARGS=...)
 
-Eighteen replays take some minutes.
+Thirty-six replays take some ten minutes.
 """
 
 from __future__ import annotations
