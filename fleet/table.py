@@ -13,6 +13,7 @@ from ..indexer.ledger import RankLedger
 from ..indexer.match_columns import MatchColumns
 from ..scorers.core.candidates import (
     CREDIT,
+    GONE,
     GPU_CACHED,
     GPU_TOKENS,
     KV_UTILIZATION,
@@ -57,6 +58,8 @@ class FleetTable:
         self._cells = _cells_of(self._state)
         """The same numbers: writing one costs half as much as through numpy."""
         self._trust: CodeArray = np.empty(1, np.int8)
+        self._n_known: list[float] = []
+        """By row, the requests of the last scrape that were known without it."""
         self._used_state: FloatArray = self._state[:, :0]
         """The part of `_state` with endpoints; valid while `_directory` is."""
         self._seen_trust: CodeArray | None = None
@@ -105,7 +108,8 @@ class FleetTable:
         self._trusts.append({})
         self.rows[name] = row
         self._state[:, row] = self._attributes[:, row] = math.nan
-        self._state[REQUESTS, row] = self._state[TOKENS, row] = 0.0
+        self._state[REQUESTS, row] = self._state[TOKENS, row] = self._state[GONE, row] = 0.0
+        self._n_known.append(0.0)
         self._show_trust(row)
         self._directory = None
 
@@ -137,7 +141,8 @@ class FleetTable:
         cells = self._cells
         cells[WAITING, row], cells[RUNNING, row] = load.waiting, load.running
         cells[KV_UTILIZATION, row], cells[UPDATED_AT, row] = load.kv_utilization, load.updated_at
-        cells[GPU_TOKENS, row] = load.gpu_tokens
+        cells[GPU_TOKENS, row], cells[GONE, row] = load.gpu_tokens, 0.0
+        self._n_known[row] = min(load.waiting + load.running, cells[REQUESTS, row])
         cells[GPU_CACHED, row] = sum(each.n_gpu_tokens for each in self._ledgers_of(name))
         if load.updated_at < self._oldest:  # noqa: PLR1730 - a third of the cost of `min`
             self._oldest = load.updated_at
@@ -175,7 +180,9 @@ class FleetTable:
         """Show the requests in flight of an endpoint; an unknown name is ignored. Cost: O(1)."""
         row = self.rows.get(name)
         if row is not None:
-            self._cells[REQUESTS, row], self._cells[TOKENS, row] = load.requests, load.tokens
+            cells = self._cells
+            cells[REQUESTS, row], cells[TOKENS, row] = load.requests, load.tokens
+            cells[GONE, row] = max(0.0, self._n_known[row] - load.requests)
 
     def set_trust(self, name: str, rank: int, trust: Trust | None) -> None:
         """Show the trust in the events of a rank, None if it publishes none. Unknown names are ignored."""
@@ -309,6 +316,7 @@ class FleetTable:
         self._names = [self._names[row] for row in kept]
         self._addresses = [self._addresses[row] for row in kept]
         self._labels = [self._labels[row] for row in kept]
+        self._n_known = [self._n_known[row] for row in kept]
         self._adapters = [self._adapters[row] for row in kept]
         self._trusts = [self._trusts[row] for row in kept]
         self.rows = {name: row for row, name in enumerate(self._names) if name is not None}

@@ -18,10 +18,12 @@ from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
 
-WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT, GPU_TOKENS, GPU_CACHED = range(9)
+WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT, GPU_TOKENS, GPU_CACHED, GONE = range(
+    10
+)
 """Rows of `Candidates.state`."""
 
-N_STATE = 9
+N_STATE = 10
 """Number of rows of `Candidates.state`."""
 
 TRUSTS = tuple(Trust)
@@ -142,11 +144,12 @@ class Candidates:
 
     Args:
         directory: names, addresses and labels.
-        state: float64 of shape (9, n): waiting and running requests of the last scrape; requests sent by this process that
+        state: float64 of shape (10, n): waiting and running requests of the last scrape; requests sent by this process that
             have not ended; part of the GPU blocks that running requests hold (0 to 1), and monotonic seconds of the scrape;
             uncached prompt tokens of requests sent by this process whose response has not begun; the credit of prefix
-            scores (0 to 1); the tokens for which the GPU blocks have room, 0 if the engine does not tell; and those whose blocks
-            were cached there at the scrape by the index. What comes from the scrape is NaN if the load is unknown or stale.
+            scores (0 to 1); the tokens for which the GPU blocks have room, 0 if the engine does not tell; those whose blocks
+            were cached there at the scrape by the index; and how many of the requests of the scrape have ended since, of which this
+            process knows. What comes from the scrape is NaN if the load is unknown or stale.
         trust: int8 of length n, trust in the events from which prefixes are known; codes of `TRUSTS`.
         prefix: cached prefixes of the request, None if it has no block keys.
         adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
@@ -191,11 +194,11 @@ class Candidates:
         for row, each in enumerate(candidates):
             load, flying = each.load, each.in_flight
             state[:, row] = (
-                (nan, nan, flying.requests, nan, nan, flying.tokens, each.credit, nan, nan)
+                (nan, nan, flying.requests, nan, nan, flying.tokens, each.credit, nan, nan, 0.0)
                 if load is None
                 else (
                     load.waiting, load.running, flying.requests, load.kv_utilization, load.updated_at, flying.tokens,
-                    each.credit, load.gpu_tokens, load.gpu_cached_tokens,
+                    each.credit, load.gpu_tokens, load.gpu_cached_tokens, 0.0,
                 )
             )  # fmt: skip
         return cls(
@@ -219,7 +222,7 @@ class Candidates:
 
     def __getitem__(self, row: int) -> Candidate:
         """Return one row as an object, which does not change with the table. Cost: about 2 us."""
-        waiting, running, requests, used, updated_at, tokens, credit, gpu_tokens, cached = float_cells(
+        waiting, running, requests, used, updated_at, tokens, credit, gpu_tokens, cached, _ = float_cells(
             self.state, row
         )
         place = self._place(row)

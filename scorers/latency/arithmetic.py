@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.candidates import (
     CREDIT,
+    GONE,
     GPU_CACHED,
     GPU_TOKENS,
     KV_UTILIZATION,
@@ -81,7 +82,7 @@ def cost_quantities(
     """Return `features.features`.
 
     Args:
-        state: see `Candidates`, shape (9, n).
+        state: see `Candidates`, shape (10, n).
         accounts: see `Accounts.columns`, shape (21, n) or (21, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
@@ -107,7 +108,7 @@ def cost_quantities(
         lines[N_FEATURES:] = reused[1 : 1 + n_loads] * tokens_per_block
     lines[PREFILL] = uncached
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
-    lines[BATCH] = np.fmax(state[REQUESTS], state[RUNNING])  # NaN is unknown
+    lines[BATCH] = np.fmax(state[REQUESTS], running_now(state))  # NaN is unknown
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
     new_tokens = uncached + np.add.reduce(lines[N_FEATURES:], axis=0)
     lines[MEMORY] = residence_ms * _missing_memory(n_tokens, new_tokens, state, accounts, typical_tokens)
@@ -161,7 +162,7 @@ def fleet_costs(
     others_ms = price * work_ms
     new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
-    memory_ms = residency_ms * unknown_as_zero(state[KV_UTILIZATION]) * taken + token_ms * displaced
+    memory_ms = residency_ms * unknown_as_zero(used_now(state)) * taken + token_ms * displaced
     terms = costs * features
     cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms
     saved_ms = copy_savings(cost_ms, work_ms + others_ms, features, costs, n_tokens, sharing)
@@ -213,6 +214,19 @@ def displaced_tokens(
 def same_everywhere(uncached: FloatArray) -> bool:
     """Return whether a prompt is new: no endpoint has more of it than another; False for a single one. Cost: O(n)."""
     return len(uncached) > 1 and bool(np.minimum.reduce(uncached) >= np.maximum.reduce(uncached))
+
+
+def running_now(state: FloatArray) -> FloatArray:
+    """Return the requests that run on each endpoint: those of the last scrape less the known ones that have ended since; shape (n)."""
+    left: FloatArray = np.maximum(0.0, state[RUNNING] - state[GONE])
+    return left
+
+
+def used_now(state: FloatArray) -> FloatArray:
+    """Return the part of the GPU blocks that these hold, if they hold as many each as those of the scrape did; shape (n)."""
+    running, used = state[RUNNING], state[KV_UTILIZATION]
+    left: FloatArray = np.where(running > 0.0, used * (running_now(state) / np.maximum(1.0, running)), used)
+    return left
 
 
 def add_observation(
@@ -285,11 +299,11 @@ def _tokens_ahead(
 
     Nothing is computed of those that wait in the engine, however long they have waited.
     """
-    sent, waiting = state[REQUESTS], state[WAITING]
-    foreign = np.fmax(0.0, np.fmin(waiting, waiting + state[RUNNING] - sent))  # NaN is unknown
+    sent, waiting, running = state[REQUESTS], state[WAITING], running_now(state)
+    foreign = np.fmax(0.0, np.fmin(waiting, waiting + running - sent))  # NaN is unknown
     ahead = accounts[WORK] + np.maximum(0.0, state[TOKENS] - accounts[BOOKED])
     since_ms = np.where(accounts[N_AHEAD] > 0, now - accounts[SINCE], 0.0) * 1000.0
-    untouched = ahead * _part_ahead(np.fmin(waiting, sent - state[RUNNING]), accounts)
+    untouched = ahead * _part_ahead(np.fmin(waiting, sent - running), accounts)
     tokens: FloatArray = (
         np.maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * tokens_each
     )
@@ -309,7 +323,7 @@ def _missing_memory(
 
     What part of the memory a token takes says the engine, or else the blocks in use with the prompts of the requests that hold them.
     """
-    used, running, sent = state[KV_UTILIZATION], state[RUNNING], state[REQUESTS]
+    used, running, sent = used_now(state), running_now(state), state[REQUESTS]
     tokens_ahead = accounts[TOKENS_AHEAD]
     told = _per_token(state[GPU_TOKENS])
     waiting = tokens_ahead * _part_ahead(np.fmin(state[WAITING], sent - running), accounts)

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..core.candidates import KV_UTILIZATION
 from ..core.columns import FloatArray, RowArray
+from .arithmetic import used_now
 from .lines import MEMORY
 
 WaitNumbers: TypeAlias = tuple[float, float]
@@ -59,9 +59,9 @@ def refine_waits(
     now, residence_ms = numbers
     if residence_ms <= 0.0:
         return
-    survivors = survival.tolist()
+    survivors, in_use = survival.tolist(), used_now(state)
     for column in np.flatnonzero(features[MEMORY] > 0.0):
-        row, used = int(rows[column]), float(state[KV_UTILIZATION, column])
+        row, used = int(rows[column]), float(in_use[column])
         if not 0 <= row < len(begun) or not used > 0.0:
             continue
         missing = float(features[MEMORY, column]) / residence_ms

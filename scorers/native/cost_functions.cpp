@@ -167,7 +167,7 @@ PyObject* refine_waits(PyObject*, Call call) {
         for (size_t row = 0; row < n_rows && residence_ms > 0.0; ++row) {
             double& wait_ms = quantities[kMemory * n_rows + row];
             const npy_intp place = rows(0, row);
-            const double used = state(kStateUsed, row);
+            const double used = used_now(state, row);
             if (!(wait_ms > 0.0) || place < 0 || static_cast<size_t>(place) >= n_begun || !(used > 0.0)) continue;
             const auto known = begun.subspan(static_cast<size_t>(place) * 2 * kKnown, 2 * kKnown);
             const auto found = release_ms(wait_ms, used, now, residence_ms, known.first(kKnown), known.last(kKnown), survival);
@@ -228,7 +228,7 @@ PyObject* fleet_costs(PyObject*, Call call) {
             double n_loaded = n_lines > kNFeatures ? quantities(kNFeatures, row) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) n_loaded += quantities(line, row);
             const double taken = tokens_taken(n_tokens, quantities(kPrefill, row) + n_loaded, accounts, row) * per_token(state(kStateGpuTokens, row));
-            const double memory_ms = residency_ms * fmax(state(kStateUsed, row), 0.0) * taken + token_ms * displaced(0, row);
+            const double memory_ms = residency_ms * fmax(used_now(state, row), 0.0) * taken + token_ms * displaced(0, row);
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);

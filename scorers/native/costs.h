@@ -31,7 +31,7 @@ inline double maximum(double a, double b) { return a >= b || a != a ? a : b; }
 inline double minimum(double a, double b) { return a <= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
-enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kStateGpuCached, kNState };
+enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kStateGpuCached, kStateGone, kNState };
 enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLoading = 16, kPlaced, kPlacedAt, kTokensInUse, kPlacedNew, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
 
@@ -52,6 +52,17 @@ struct HeldPrefix {
     size_t n_tiers;
     bool has_reused;
 };
+
+// The requests that run on an endpoint: those of the last scrape less the known ones that have ended since.
+inline double running_now(const Table<double>& state, size_t row) {
+    return maximum(0.0, state(kStateRunning, row) - state(kStateGone, row));
+}
+
+// The part of the GPU blocks that these hold.
+inline double used_now(const Table<double>& state, size_t row) {
+    const double used = state(kStateUsed, row), running = state(kStateRunning, row);
+    return running > 0.0 ? used * (running_now(state, row) / maximum(1.0, running)) : used;
+}
 
 // Writes the loads of one endpoint behind its features; returns the uncached tokens.
 template <class Lines>
@@ -76,7 +87,7 @@ double prefix_features(const HeldPrefix& held, double n_tokens, double credit, s
 inline double part_ahead(double n, double each) { return each > 0.0 ? fmin(fmax(0.0, n) * each, 1.0) : 0.0; }
 
 inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double each, double tokens_per_ms, size_t row) {
-    const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row), running = state(kStateRunning, row);
+    const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row), running = running_now(state, row);
     const double foreign = fmax(0.0, fmin(waiting, waiting + running - sent));
     const double ahead = accounts(kWork, row) + maximum(0.0, state(kStateTokens, row) - accounts(kBooked, row));
     const double since_ms = (accounts(kAhead, row) > 0.0 ? request.now - accounts(kSince, row) : 0.0) * 1000.0;
@@ -93,7 +104,7 @@ inline double tokens_taken(double n_tokens, double new_tokens, const Table<doubl
 inline double per_token(double gpu_tokens) { return gpu_tokens > 0.0 ? 1.0 / maximum(1.0, gpu_tokens) : 0.0; }
 
 inline double missing_memory(const RequestNumbers& request, double new_tokens, const Table<double>& state, const Table<double>& accounts, double each, size_t row) {
-    const double used = state(kStateUsed, row), running = state(kStateRunning, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
+    const double used = used_now(state, row), running = running_now(state, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
     const double tokens_ahead = accounts(kTokensAhead, row);
     const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), each);
     const double told = per_token(state(kStateGpuTokens, row));
@@ -114,7 +125,7 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     const double n_ahead = accounts(kAhead, row), each = n_ahead > 0.0 ? 1.0 / n_ahead : 0.0;
     // read before anything is written, which the compiler could not tell apart
     const double ahead = tokens_ahead(request, state, accounts, each, tokens_per_ms, row);
-    const double batch = fmax(state(kStateSent, row), state(kStateRunning, row));
+    const double batch = fmax(state(kStateSent, row), running_now(state, row));
     double uncached = request.n_tokens;
     if (held != nullptr) {
         uncached = prefix_features(*held, request.n_tokens, state(kStateCredit, row), row, n_loads, lines);

@@ -207,7 +207,7 @@ PyObject* py_cells(PyObject*, Call call) {
 PyObject* integer_object(int32_t number) { return PyLong_FromLong(number); }
 
 // Lines of a table's state; see scorers/core/candidates.py.
-enum StateLine { kWaiting, kRunning, kRequests, kUtilization, kUpdatedAt, kTokens, kCredit, kGpuTokens, kGpuCached, kStateLines };
+enum StateLine { kWaiting, kRunning, kRequests, kUtilization, kUpdatedAt, kTokens, kCredit, kGpuTokens, kGpuCached, kGone, kStateLines };
 
 void pack_state(PyArrayObject* state, double now, PackedLines& lines) {
     for (int number = 0; number < kStateLines; ++number) {

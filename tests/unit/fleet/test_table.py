@@ -12,7 +12,10 @@ from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.scrape.loads import LoadTable
-from kvatlas.scorers.core.model import Load
+from kvatlas.scorers.core.model import Load, RequestView
+from kvatlas.scorers.latency.cost_model import CostModel
+from kvatlas.scorers.latency.lines import BATCH, MEMORY
+from kvatlas.scorers.latency.params import LatencyCostParams
 from support.fleets import make_fleet
 
 
@@ -87,6 +90,34 @@ async def test_selections_follow_labels_addresses_and_endpoints(fleet: Fleet) ->
 async def test_more_subsets_than_are_kept_are_still_right(fleet: Fleet) -> None:
     for number in range(200):
         assert names(fleet, "10.0.0.2", f"10.2.0.{number}") == "c"
+
+
+async def test_requests_that_have_ended_since_the_scrape_neither_run_nor_hold_blocks(
+    fleet: Fleet, loads: LoadTable
+) -> None:
+    costs = CostModel(LatencyCostParams(fit=False), ("gpu",))
+    booked = [fleet.in_flight.book("a", tokens=9, now=1.0) for _ in range(3)]
+    for name in "ab":  # one of the four was sent by somebody else, and all four at `b`
+        loads.put(name, Load(0, 4, 0.96, 1.0, gpu_tokens=10_000))
+
+    def features(line: int) -> list[float]:
+        table = fleet.candidates(None, now=1.0).take(np.array([0, 1]))
+        found: list[float] = (
+            costs.expect(RequestView(model="m", now=1.0, n_tokens=1000), table).features[line].tolist()
+        )
+        return found
+
+    waits = features(MEMORY)
+    assert waits[0] == waits[1] > 0.0
+    for each in booked[:2]:
+        each.ended()
+    assert features(BATCH) == [2.0, 4.0]
+    assert features(MEMORY) == [0.0, waits[1]]
+    for _ in range(2):
+        fleet.in_flight.book("a", tokens=9, now=1.0)
+    assert features(BATCH) == [4.0, 4.0], "new ones took their place"
+    loads.put("a", Load(0, 1, 0.3, 1.1, gpu_tokens=10_000))
+    assert features(BATCH) == [3.0, 4.0], "a scrape that came before they began there"
 
 
 async def test_table_of_a_decision_stays_when_the_fleet_changes(fleet: Fleet, loads: LoadTable) -> None:
