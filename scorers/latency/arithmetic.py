@@ -224,9 +224,9 @@ def running_now(state: FloatArray) -> FloatArray:
 
 def used_now(state: FloatArray) -> FloatArray:
     """Return the part of the GPU blocks that these hold, if they hold as many each as those of the scrape did; shape (n)."""
-    running, used = state[RUNNING], state[KV_UTILIZATION]
-    left: FloatArray = np.where(running > 0.0, used * (running_now(state) / np.maximum(1.0, running)), used)
-    return left
+    running: FloatArray = state[RUNNING]
+    used: FloatArray = state[KV_UTILIZATION]
+    return used * np.where(running > 0.0, running_now(state) / np.maximum(1.0, running), 1.0)
 
 
 def add_observation(
