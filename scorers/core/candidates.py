@@ -18,9 +18,18 @@ from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
 
-WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT, GPU_TOKENS, GPU_CACHED, GONE = range(
-    10
-)
+(
+    WAITING,
+    RUNNING,
+    REQUESTS,
+    KV_UTILIZATION,
+    UPDATED_AT,
+    TOKENS,
+    CREDIT,
+    GPU_TOKENS,
+    GPU_CACHED,
+    GONE,
+) = range(10)
 """Rows of `Candidates.state`."""
 
 N_STATE = 10
