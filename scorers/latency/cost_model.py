@@ -174,18 +174,17 @@ class CostModel:
 
     def tpot_ms(self, expected: Expected) -> FloatArray:
         """Return the expected milliseconds per output token by endpoint."""
-        return cost_totals(*self._tpot_terms(expected))
+        features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
+        return cost_totals(features, self._tpot_costs(expected))
 
-    def delayed_tpot_ms(self, expected: Expected) -> FloatArray:
-        """Return the same of the requests beside one more: it is one more in the batch, and its prompt delays each response once."""
-        features, costs = self._tpot_terms(expected)
-        features[REQUESTS] += 1.0
+    def tpot_delay_ms(self, expected: Expected) -> FloatArray:
+        """Return by how much the request makes that of requests beside it longer: by its place in the batch, and once by its prompt."""
         terms = expected.terms_ms
         prompt_ms = terms[PREFILL] + terms[ATTENTION]
-        found: FloatArray = cost_totals(features, costs) + prompt_ms / self.lengths.mean(
+        delay: FloatArray = self._tpot_costs(expected)[REQUESTS] + prompt_ms / self.lengths.mean(
             expected.request.model
         )
-        return found
+        return delay
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does."""
@@ -311,11 +310,11 @@ class CostModel:
         )
         return Expected(request, candidates, accounts, *quantities, sharing)
 
-    def _tpot_terms(self, expected: Expected) -> tuple[FloatArray, FloatArray]:
-        """Return features and costs of the times per output token."""
-        features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
+    def _tpot_costs(self, expected: Expected) -> FloatArray:
+        """Return the costs of the features of times per output token, shape (3, n)."""
         paces = self.accounts.relative_paces(expected.accounts)
-        return features, self.tpot.fits.costs(expected.candidates) * paces
+        costs: FloatArray = self.tpot.fits.costs(expected.candidates) * paces
+        return costs
 
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""

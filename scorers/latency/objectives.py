@@ -118,7 +118,8 @@ def endangered(model: CostModel, expected: Expected, running: RunningObjectives)
     if columns is None:
         return np.zeros(len(expected.candidates))
     limits, counts = columns
-    before, after = model.tpot_ms(expected), model.delayed_tpot_ms(expected)
+    before = model.tpot_ms(expected)
+    after = before + model.tpot_delay_ms(expected)
     error = _error(model.tpot_error, TPOT_ERROR)
     broken = counts * (chances(before / limits, error) - chances(after / limits, error))
     total: FloatArray = np.add.reduce(broken, axis=0)
