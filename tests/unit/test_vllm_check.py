@@ -7,6 +7,7 @@ import pytest
 from kvatlas.scorers.latency.fit import ERROR_HALF_LIFE
 from vllm_check.errors_of_half import late_mean
 from vllm_check.number_format import format_for
+from vllm_check.report_times import best_constant_error
 
 
 def fading_mean(numbers: list[float]) -> float:
@@ -24,6 +25,11 @@ def test_the_error_of_the_second_half_is_found_from_two_readings() -> None:
     found = late_mean(fading_mean(early), fading_mean(early + late), len(early), len(early + late))
 
     assert found == pytest.approx(fading_mean(late))
+
+
+def test_the_best_constant_weighs_short_times_more() -> None:
+    # errors of 1: 0, 0, 2/3; of 3: 2, 2, 0
+    assert best_constant_error([1.0, 3.0, 1.0]) == pytest.approx(2 / 9)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,18 @@ from .prediction import Prediction, Predictor
 from .probe import Probe
 from .report import Findings, render
 from .report_predictions import Observation
-from .routing import ROUND_ROBIN, ROUTED, WEIGHTS, Arm, Run, latency_arm, route_all
+from .routing import (
+    LONG_REPLIES,
+    ROUND_ROBIN,
+    ROUTED,
+    WEIGHTS,
+    WORKLOAD,
+    Arm,
+    Run,
+    fill,
+    latency_arm,
+    route_all,
+)
 from .server import ServerOptions, VllmServer, running, vllm_servers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "vllm-check.md"
@@ -77,9 +88,14 @@ async def check(
     observation = await _observe(folder, n_requests=n_requests, seed=seed)
     audits = await _at_once(folder, n_requests=n_at_once, seed=seed)
     routed = vllm_servers(folder, ROUTED)
-    runs = await _route(routed, folder, latency, n_seeds=n_seeds)
+    runs, replied = await _route(routed, folder, latency, n_seeds=n_seeds)
     return Findings(
-        versions=await _versions(folder), observation=observation, audits=audits, routed=routed, runs=runs
+        versions=await _versions(folder),
+        observation=observation,
+        audits=audits,
+        routed=routed,
+        runs=runs,
+        replied=replied,
     )
 
 
@@ -119,14 +135,19 @@ async def _at_once(folder: Path, *, n_requests: int, seed: int) -> list[Audit]:
     return audits
 
 
-async def _route(servers: list[VllmServer], folder: Path, latency: Arm, *, n_seeds: int) -> list[Run]:
+async def _route(
+    servers: list[VllmServer], folder: Path, latency: Arm, *, n_seeds: int
+) -> tuple[list[Run], list[Run]]:
+    """Return the runs of all policies with short replies, and those of one with long replies and half as many seeds."""
     _say("starting servers with a costly model")
+    arms = (ROUND_ROBIN, WEIGHTS, latency)
     async with running(servers):
-        runs = await route_all(
-            servers, (ROUND_ROBIN, WEIGHTS, latency), folder, seeds=range(n_seeds), progress=_say
-        )
-    _keep(runs, folder / "runs.jsonl")
-    return runs
+        await fill(servers, folder)
+        runs = await route_all(servers, WORKLOAD, arms, folder, seeds=range(n_seeds), progress=_say)
+        half = range((n_seeds + 1) // 2)
+        replied = await route_all(servers, LONG_REPLIES, (latency,), folder, seeds=half, progress=_say)
+    _keep([*runs, *replied], folder / "runs.jsonl")
+    return runs, replied
 
 
 async def _counters(session: aiohttp.ClientSession, kvatlas: str) -> Mapping[str, Mapping[str, int]]:

@@ -14,6 +14,7 @@ from .number_format import NUMBER_FORMAT
 from .report_concurrency import concurrency_passed, render_concurrency
 from .report_predictions import Observation, render_mismatches, render_predictions
 from .report_routing import arms_of, render_routing, routing_passed
+from .report_times import render_times
 from .routing import ROUND_ROBIN, ROUTED, WEIGHTS, Run
 from .server import ServerOptions, VllmServer
 from .tables import table
@@ -29,6 +30,7 @@ class Findings:
         audits: of the concurrent part.
         routed: servers of the routed part, all alike.
         runs: of the routed part.
+        replied: of the same with long replies, `latency` alone.
     """
 
     versions: Mapping[str, str]
@@ -36,11 +38,17 @@ class Findings:
     audits: Sequence[Audit]
     routed: Sequence[VllmServer]
     runs: Sequence[Run]
+    replied: Sequence[Run]
 
     @property
     def passed(self) -> bool:
         """Whether every part passed."""
-        return self.observation.passed and concurrency_passed(self.audits) and routing_passed(self.runs)
+        return (
+            self.observation.passed
+            and concurrency_passed(self.audits)
+            and routing_passed(self.runs)
+            and not any(run.workload.errors for run in self.replied)
+        )
 
 
 def render(findings: Findings) -> str:
@@ -52,6 +60,7 @@ def render(findings: Findings) -> str:
         render_mismatches(findings.observation),
         render_concurrency(findings.audits),
         render_routing(findings.runs, findings.routed, findings.observation.scrape_s),
+        render_times([arms_of(runs)["latency"].runs for runs in (findings.runs, findings.replied)]),
         _REPETITION,
     )
     return "\n\n".join(sections) + "\n"
@@ -127,7 +136,7 @@ _REPETITION = """## Repeat it
 make vllm-check                 # VLLM=0.32.0 for that version
 ```
 
-It installs vLLM for CPU (about 4 GB; x86-64 with AVX2, python3.11), takes some ten minutes (three quarters of an hour on a
+It installs vLLM for CPU (about 4 GB; x86-64 with AVX2, python3.11), takes some 25 minutes (more than an hour on a
 processor without bfloat16 instructions) and 5 GB of memory, writes this file, and ends with status 0 only if it passed. Every message the servers publish is kept beside vLLM as JSON lines, in the
 form of the recordings in `tests/golden/`, with the predictions next to them. `ARGS="--latency FILE"` compares another policy,
 `ARGS="--seeds N"` sets the number of seeds, and `VLLM_DIR=DIR` says where vLLM is installed, so that checkouts share it."""

@@ -57,10 +57,10 @@ class ArmRuns:
 
     def gains(self, other: ArmRuns) -> list[float]:
         """Return the same for each seed, in order."""
-        theirs = {run.seed: run.workload.mean_ttft_s for run in other.runs}
+        theirs = {run.spec.seed: run.workload.mean_ttft_s for run in other.runs}
         return [
-            1.0 - run.workload.mean_ttft_s / theirs[run.seed]
-            for run in sorted(self.runs, key=lambda run: run.seed)
+            1.0 - run.workload.mean_ttft_s / theirs[run.spec.seed]
+            for run in sorted(self.runs, key=lambda run: run.spec.seed)
         ]
 
 
@@ -99,8 +99,6 @@ def render_routing(runs: Sequence[Run], servers: Sequence[VllmServer], scrape_s:
         ("CPU time of the servers, per request", *(_per_request(arm) for arm in arms)),
         ("scrapes of a server, per second", *(_scrapes(arm, len(servers)) for arm in arms)),
         ("cached tokens expected at the picks, beside those found", *(_expected(arm) for arm in arms)),
-        ("error of the predicted time to first token", *(_error(arm, "ttft") for arm in arms)),
-        ("error of the predicted time per output token", *(_error(arm, "tpot") for arm in arms)),
         ("requests per server", *(_per_server(arm, servers) for arm in arms)),
         ("failed requests", *(str(sum(len(run.workload.errors) for run in arm.runs)) for arm in arms)),
     ]
@@ -121,8 +119,6 @@ kvatlas, Envoy and the client share with it.
 
 - *round robin* is Envoy alone, *2:2:1:1* kvatlas with its default weights, and *latency* kvatlas with
   [`policy: latency`](configuration.md#policies) ([`latency.yaml`](../tests/vllm_check/latency.yaml)).
-- An error is the mean of `abs(predicted / observed - 1)` in the second half of a run, predicted when the request was sent. In the first
-  half kvatlas learns how fast the servers are; it starts with the costs of a far faster GPU.
 - A scrape costs a server {scrape_s * 1000:.0f} ms of its processor. The default weights read the scraped load, so busy servers are scraped
   every 50 ms. `latency` knows the load from its own accounts, and servers that report nothing else are
   [scraped less often](scraping.md#how-often).
@@ -153,11 +149,6 @@ def _expected(arm: ArmRuns) -> str:
         return ""
     found = sum(sum(run.tiers.values()) for run in arm.runs)
     return f"{sum(run.expected_tokens for run in arm.runs) / max(1, found) - 1:+.1%}"
-
-
-def _error(arm: ArmRuns, time: str) -> str:
-    errors = [getattr(run.errors, time) for run in arm.runs if run.errors is not None]
-    return f"{mean(errors):.1%}" if errors else ""
 
 
 def _per_server(arm: ArmRuns, servers: Sequence[VllmServer]) -> str:

@@ -31,8 +31,10 @@ WORKLOAD = WorkloadSpec(
 """Nine system prompts of 50 blocks, and what the conversations add: twice what one server holds. The number of conversations
 is odd: with an even one round robin would bring every conversation back to the same of two servers by chance."""
 
+LONG_REPLIES = replace(WORKLOAD, reply_tokens=128)
+"""Replies of a usual length: while one is generated, the prompts that come meanwhile even out."""
+
 _FILL = replace(WORKLOAD, groups=4, conversations=2, turns=3, cache_salt="fill")
-"""Before the first measured run, so that no run finds empty caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Run:
 
     Attributes:
         arm: name of the arm.
-        seed: of the workload.
+        spec: of the workload.
         workload: every turn.
         tiers: prompt tokens that the servers found, by their own name of the tier.
         elapsed_s: seconds of the run.
@@ -75,7 +77,7 @@ class Run:
     """
 
     arm: str
-    seed: int
+    spec: WorkloadSpec
     workload: WorkloadResult
     tiers: Mapping[str, int]
     elapsed_s: float
@@ -86,32 +88,41 @@ class Run:
     scrapes: int = 0
     errors: Errors | None = None
 
+    @property
+    def token_times_s(self) -> list[float]:
+        """Seconds per output token of every turn, without the first token."""
+        n_tokens = self.spec.reply_tokens - 1
+        return [(turn.total_s - turn.ttft_s) / n_tokens for turn in self.workload.turns]
+
 
 async def route_all(
     servers: Sequence[VllmServer],
+    workload: WorkloadSpec,
     arms: Sequence[Arm],
     folder: Path,
     *,
     seeds: Sequence[int],
     progress: Callable[[str], None],
 ) -> list[Run]:
-    """Run the workload of every seed under every arm, the arms of a seed one after the other, on running servers.
+    """Run a workload with every seed under every arm, the arms of a seed one after the other, on running servers.
 
     Arms rotate from seed to seed, so that none always comes first. kvatlas starts anew for each run; the servers go on,
     and a cache salt of its own keeps each run from the blocks of those before it.
     """
-    await _route(servers, ROUND_ROBIN, _FILL, folder)
     runs: list[Run] = []
     for turn, seed in enumerate(seeds):
         for place in range(len(arms)):
             arm = arms[(turn + place) % len(arms)]
-            spec = replace(WORKLOAD, seed=seed, cache_salt=f"{arm.name} {seed}")
-            run = await _route(servers, arm, spec, folder)
+            salt = f"{arm.name}, {workload.reply_tokens} tokens, seed {seed}"
+            run = await _route(servers, arm, replace(workload, seed=seed, cache_salt=salt), folder)
             runs.append(run)
-            progress(
-                f"{arm.name}, seed {seed}: {run.workload.hit_rate:.1%}, {run.workload.mean_ttft_s * 1000:.0f} ms"
-            )
+            progress(f"{salt}: {run.workload.hit_rate:.1%}, {run.workload.mean_ttft_s * 1000:.0f} ms")
     return runs
+
+
+async def fill(servers: Sequence[VllmServer], folder: Path) -> None:
+    """Send requests before the first measured run, so that no run finds empty caches."""
+    await _route(servers, ROUND_ROBIN, _FILL, folder)
 
 
 async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, folder: Path) -> Run:
@@ -141,7 +152,7 @@ async def _route(servers: Sequence[VllmServer], arm: Arm, spec: WorkloadSpec, fo
 
     return Run(
         arm=arm.name,
-        seed=spec.seed,
+        spec=spec,
         workload=result,
         tiers={tier: int(grown(f"{CACHED_BY_SOURCE}{{{tier}}}")) for tier in ("device", "host")},
         elapsed_s=elapsed_s,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks kvatlas against two real vLLM servers and writes docs/vllm-check.md; some ten minutes, and 5 GB of memory.
+# Checks kvatlas against two real vLLM servers and writes docs/vllm-check.md; some 25 minutes, and 5 GB of memory.
 #
 # Use: run.sh DIR [arguments of check.py]      DIR keeps vLLM, logs and recorded events. Environment: see install.sh.
 set -euo pipefail
