@@ -16,7 +16,7 @@ class PredictionsConfig(Section, frozen=True):
     enabled: bool = True
     """Whether they count, so that a burst of equal prompts goes to one endpoint."""
     ttl: Duration = Duration(2.0)
-    """Time for which they count after the response began, if no event confirms them; before, up to a minute."""
+    """Time for which they count after the response began, if no event confirms them; before, up to ten minutes."""
 
 
 class AuditConfig(Section, frozen=True):

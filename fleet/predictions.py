@@ -20,8 +20,8 @@ from ..scorers.core.candidates import Directory
 from ..scorers.core.model import Candidate
 from .families import counter, gauge
 
-MAX_WAIT_S = 60.0
-"""Longest wait in an engine's queue for which a prompt counts as predicted; few responses begin later. Without it a
+MAX_WAIT_S = 600.0
+"""Longest wait in an engine's queue for which a prompt counts as predicted, if nobody tells how its request ended. Without it a
 conversation whose last prompt still waits looks homeless, and is computed on one more endpoint just when all are busy."""
 
 

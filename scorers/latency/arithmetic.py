@@ -60,6 +60,10 @@ DisplacementNumbers: TypeAlias = tuple[float, float, float, float]
 UNSURE = 0.02
 """Part of the GPU blocks within which a wait for blocks is not expected: requests that end since the scrape free as many."""
 
+KEPT = 4.0
+"""Times the tokens of a GPU that the requests of an endpoint may need before a part of what it holds counts as lost. Requests that wait in
+one queue find what those before them bring, as long as few others come in between."""
+
 COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory", "copy")
 """Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks as far as it counts, `prefill` attention.
 `others` is the longer wait of others, `memory` what blocks cost them that the request holds or displaces, and `copy` what the
@@ -106,6 +110,8 @@ def cost_quantities(
         uncached = np.maximum(0.0, n_tokens - figures[2 * n_tiers] * tokens_per_block)
         reused = _reused(figures, n_tiers) if reused is None else reused
         lines[N_FEATURES:] = reused[1 : 1 + n_loads] * tokens_per_block
+        on_gpu = n_tokens - uncached - np.add.reduce(lines[N_FEATURES:], axis=0)
+        uncached = uncached + _lost(state, accounts) * np.maximum(0.0, on_gpu)
     lines[PREFILL] = uncached
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
     lines[BATCH] = np.fmax(state[REQUESTS], running_now(state))  # NaN is unknown
@@ -156,8 +162,8 @@ def fleet_costs(
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     shifted = (np.count_nonzero(features[MEMORY] > 0.0) - 1) / max(1, len(ttft_ms) - 1)  # of the others
     shifted *= shifted
-    n_waiting = (1.0 - here) * n_anywhere + here * np.fmax(accounts[N_AHEAD], state[WAITING])
-    price = np.minimum(factor * n_waiting, most)
+    price_anywhere = (1.0 - here) * min(factor * n_anywhere, most)
+    price = price_anywhere + here * (factor * np.fmax(accounts[N_AHEAD], state[WAITING]))
     work_ms = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
     others_ms = price * work_ms
     new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
@@ -290,6 +296,12 @@ def _reused(figures: IntArray, n_tiers: int) -> IntArray:
         reused[tier] = np.minimum(held, left)
         left = left - reused[tier]
     return reused
+
+
+def _lost(state: FloatArray, accounts: FloatArray) -> FloatArray:
+    """Return the part of what a GPU holds of a prompt that is displaced before its turn comes; shape (n)."""
+    needed, room = accounts[TOKENS_AHEAD] + accounts[TOKENS_HELD], KEPT * state[GPU_TOKENS]
+    return np.where((room > 0.0) & (needed > room), 1.0 - room / np.maximum(1.0, needed), 0.0)
 
 
 def _tokens_ahead(

@@ -59,7 +59,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     price_factor: Annotated[float, Meta(ge=0)] = 1.0
     """Factor of the price of work; 0 makes each request look after itself alone."""
     max_price: Annotated[float, Meta(ge=0)] = 30.0
-    """Highest price of a millisecond of work, in milliseconds of waiting."""
+    """Highest price of a millisecond of work by the requests that wait anywhere, in milliseconds of waiting."""
     residency_factor: Annotated[float, Meta(ge=0)] = 1.5
     """Time that holding all blocks of a full endpoint costs others by waits for blocks, as a part of the time they are held."""
     displacement_factor: Annotated[float, Meta(ge=0)] = 2.4
@@ -74,7 +74,8 @@ class FleetCostScorer(LatencyCostScorer):
     `ms = time to first token + price * work + memory - copy`. Work is the time to compute the uncached part of the prompt. Each
     millisecond of it delays the requests that come behind. About as many come behind as wait now (Little's law): those that
     wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go anywhere. The price is
-    half of each, so an idle endpoint computes a prefix again sooner than a busy one.
+    half of each, so an idle endpoint computes a prefix again sooner than a busy one. The second half is limited, so that it does so
+    however many wait elsewhere.
 
     The blocks that a request takes until its response ends make others wait, the more the fuller the endpoint is; the uncached
     tokens stay, and displace as many. What is displaced costs the time to compute it again, less the part that slower tiers give

@@ -217,12 +217,12 @@ PyObject* fleet_costs(PyObject*, Call call) {
         double shifted = (n_lacking - 1.0) / std::max(1.0, static_cast<double>(n_rows) - 1.0);  // of the others
         shifted *= shifted;
         const double n_anywhere = n_booked / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
+        const double price_anywhere = (1.0 - here) * (factor * n_anywhere > most ? most : factor * n_anywhere);
         NewArray parts(npy_intp{9}, n);
         const auto part = [&](size_t line, size_t row) -> double& { return parts.items[line * n_rows + row]; };
         const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
         for (size_t row = 0; row < n_rows; ++row) {
-            const double n_waiting = (1.0 - here) * n_anywhere + here * fmax(accounts(kAhead, row), state(kStateWaiting, row));
-            const double price = factor * n_waiting > most ? most : factor * n_waiting;
+            const double price = price_anywhere + here * (factor * fmax(accounts(kAhead, row), state(kStateWaiting, row)));
             const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);
             const double others_ms = price * work_ms;
             double n_loaded = n_lines > kNFeatures ? quantities(kNFeatures, row) : 0.0;

@@ -38,6 +38,9 @@ enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory
 // Part of the GPU blocks within which a wait for blocks is not expected.
 inline constexpr double kUnsure = 0.02;
 
+// Times the tokens of a GPU that requests may need before a part of what it holds counts as lost.
+inline constexpr double kKept = 4.0;
+
 // What is known of a request, and of typical ones.
 struct RequestNumbers {
     double now, n_tokens, typical_tokens, typical_work, residence_ms;
@@ -118,6 +121,12 @@ inline double missing_memory(const RequestNumbers& request, double new_tokens, c
     return lacking > kUnsure ? lacking + request.n_tokens * each_token : 0.0;
 }
 
+// The part of what a GPU holds of a prompt that is displaced before its turn comes.
+inline double part_lost(const Table<double>& state, const Table<double>& accounts, size_t row) {
+    const double needed = accounts(kTokensAhead, row) + accounts(kTokensHeld, row), room = kKept * state(kStateGpuTokens, row);
+    return room > 0.0 && needed > room ? 1.0 - room / maximum(1.0, needed) : 0.0;
+}
+
 // Writes the features of one endpoint, all but that of the adapter; `held` is null if nothing is known of the prompt.
 template <class Lines>
 void fill_features(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, const HeldPrefix* held,
@@ -134,6 +143,7 @@ void fill_features(const RequestNumbers& request, const Table<double>& state, co
     }
     double loaded = 0.0;
     for (size_t load = 0; load < n_loads; ++load) loaded += lines(kNFeatures + load);
+    if (held != nullptr) uncached += part_lost(state, accounts, row) * maximum(0.0, request.n_tokens - uncached - loaded);
     const double new_tokens = uncached + loaded;
     lines(kOverhead) = 1.0;
     lines(kQueue) = ahead;

@@ -17,7 +17,7 @@ from kvatlas.scorers.latency import accounts
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
-from kvatlas.scorers.latency.lines import MEMORY
+from kvatlas.scorers.latency.lines import MEMORY, PREFILL
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.releases import N_PARTS
 from kvatlas.scorers.latency.tpot import TOKEN_MS
@@ -110,6 +110,26 @@ def test_requests_that_wait_for_a_load_hold_their_blocks_already() -> None:
     residence_ms, prompt = PRIOR_TOKENS * TOKEN_MS, 1000 / 5000
     assert memory(third_loads=True) / residence_ms == pytest.approx(prompt + 0.9 - 1 + prompt)
     assert memory(third_loads=False) / residence_ms == pytest.approx(2 * prompt + 0.9 - 1 + prompt)
+
+
+@pytest.mark.parametrize(
+    ("n_ahead", "gpu_tokens", "uncached"),
+    [
+        pytest.param(4, 100, 0.0, id="each_finds_what_others_bring"),
+        pytest.param(8, 100, 80.0, id="twice_as_much_as_can_be_kept"),
+        pytest.param(8, 0, 0.0, id="size_unknown"),
+    ],
+)
+def test_a_prefix_is_lost_where_too_much_waits_before_it(
+    n_ahead: int, gpu_tokens: int, uncached: float
+) -> None:
+    costs = model()
+    for _ in range(n_ahead):
+        send(costs, "a", 100)
+
+    holder = endpoint("a", prefix=held(gpu=10), of=load(gpu_tokens=gpu_tokens))
+
+    assert costs.expect(view(160), Candidates.of([holder])).features[PREFILL, 0] == pytest.approx(uncached)
 
 
 def test_a_wait_for_blocks_ends_with_the_responses_that_hold_them() -> None:

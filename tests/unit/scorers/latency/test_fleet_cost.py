@@ -169,10 +169,17 @@ def test_waits_for_the_holder_instead_of_computing_again_when_all_are_busy() -> 
     assert min(costs(together, holder, *others)) == costs(together, holder, *others)[0]
 
 
-def test_price_is_limited() -> None:
+@pytest.mark.parametrize(
+    ("candidate", "price"),
+    [
+        pytest.param(endpoint(in_flight=(2, 10**9)), 15, id="they_may_go_anywhere"),
+        pytest.param(endpoint(of=load(waiting=200)), 100, id="no_limit_where_they_wait"),
+    ],
+)
+def test_price_of_requests_elsewhere_is_limited(candidate: Candidate, price: int) -> None:
     scorer = make(picks=1)
 
-    assert beyond_own(scorer, endpoint(in_flight=(2, 10**9))) == [pytest.approx(30 * work_ms(scorer))]
+    assert beyond_own(scorer, candidate) == [pytest.approx(price * work_ms(scorer))]
 
 
 def test_price_factor_0_is_the_own_time() -> None:
