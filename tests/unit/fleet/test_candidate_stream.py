@@ -3,8 +3,9 @@
 `tests/golden/candidates` was written at e24e649, by `lines` of each case, one file per case, and again when endpoints without
 events or metrics got a block size: without that size every line was the same. Written again when blocks of slower tiers began
 to count before the first event of the fastest one, when predictions began to last while their requests wait, when the last
-block of a predicted prompt began to be reused from a tier that gets copies, and when stores began to show engines that compute
-the last matched block again: without that every line was the same each time.
+block of a predicted prompt began to be reused from a tier that gets copies, when stores began to show engines that compute
+the last matched block again, and when predictions began to last for ten minutes of waiting: without that every line was the same each
+time.
 """
 
 from __future__ import annotations
