@@ -154,9 +154,9 @@ def test_requests_without_session_are_not_remembered() -> None:
 
 
 def test_sessions_are_bounded_and_the_least_recently_used_are_dropped() -> None:
-    scorer = scorer_of()
+    scorer, decision = scorer_of(), sent_to("b")
     for number in range(MAX_SESSIONS + 1):
-        scorer.picked(request(x_session_id=str(number)), sent_to("b"))
+        scorer.picked(request(x_session_id=str(number)), decision)
 
     assert len(scorer) == MAX_SESSIONS
     assert rated(scorer, request(x_session_id="0"), FLEET)[1].score == 0.0
