@@ -111,7 +111,7 @@ def cost_quantities(
         reused = _reused(figures, n_tiers) if reused is None else reused
         lines[N_FEATURES:] = reused[1 : 1 + n_loads] * tokens_per_block
         on_gpu = n_tokens - uncached - np.add.reduce(lines[N_FEATURES:], axis=0)
-        uncached = uncached + _lost(state, accounts) * np.maximum(0.0, on_gpu)
+        uncached = uncached + _part_lost(state, accounts) * np.maximum(0.0, on_gpu)
     lines[PREFILL] = uncached
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
     lines[BATCH] = np.fmax(state[REQUESTS], running_now(state))  # NaN is unknown
@@ -298,7 +298,7 @@ def _reused(figures: IntArray, n_tiers: int) -> IntArray:
     return reused
 
 
-def _lost(state: FloatArray, accounts: FloatArray) -> FloatArray:
+def _part_lost(state: FloatArray, accounts: FloatArray) -> FloatArray:
     """Return the part of what a GPU holds of a prompt that is displaced before its turn comes; shape (n)."""
     needed, room = accounts[TOKENS_AHEAD] + accounts[TOKENS_HELD], KEPT * state[GPU_TOKENS]
     return np.where((room > 0.0) & (needed > room), 1.0 - room / np.maximum(1.0, needed), 0.0)

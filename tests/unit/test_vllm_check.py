@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.scorers.latency.fit import ERROR_HALF_LIFE
-from vllm_check.errors_of_half import late_mean
+from kvatlas.sim.workload import Turn, WorkloadResult
+from vllm_check.errors_of_half import Errors, late_mean
 from vllm_check.number_format import format_for
-from vllm_check.report_times import best_constant_error
+from vllm_check.report_times import best_constant_error, render_times
+from vllm_check.routing import WORKLOAD, Run
 
 
 def fading_mean(numbers: list[float]) -> float:
@@ -30,6 +32,30 @@ def test_the_error_of_the_second_half_is_found_from_two_readings() -> None:
 def test_the_best_constant_weighs_short_times_more() -> None:
     # errors of 1: 0, 0, 2/3; of 3: 2, 2, 0
     assert best_constant_error([1.0, 3.0, 1.0]) == pytest.approx(2 / 9)
+
+
+@pytest.mark.parametrize(
+    ("errors", "ttft", "tpot"),
+    [
+        pytest.param(Errors(ttft=0.25, tpot=0.1), "25.0% | 25%", "10.0% | 10%", id="predicts"),
+        pytest.param(None, " | ", " | ", id="predicts_nothing"),
+    ],
+)
+def test_times_of_a_policy_are_shown_with_its_errors(errors: Errors | None, ttft: str, tpot: str) -> None:
+    turns = [Turn("a", 0.5, 0.5 + 0.07 * each, prompt_tokens=9, cached_tokens=0) for each in (1, 1, 2, 2)]
+    run = Run(
+        arm="latency",
+        spec=WORKLOAD,
+        workload=WorkloadResult(turns),
+        tiers={},
+        elapsed_s=1,
+        server_s=1,
+        errors=errors,
+    )
+
+    row = f"| 8 tokens | 500 ms | {ttft} | 15 ms | {tpot} | 0.0% |"
+
+    assert row in render_times([[run]])
 
 
 @pytest.mark.parametrize(

@@ -44,15 +44,17 @@ replies.
 def _row(runs: Sequence[Run]) -> tuple[str, ...]:
     turns = [turn for run in runs for turn in run.workload.turns]
     errors = [run.errors for run in runs if run.errors is not None]
-    ttft, tpot = [each.ttft for each in errors], [each.tpot for each in errors]
     constant = mean(best_constant_error(run.token_times_s[len(run.token_times_s) // 2 :]) for run in runs)
     return (
         f"{runs[0].spec.reply_tokens} tokens",
         f"{mean(turn.ttft_s for turn in turns) * 1000:.0f} ms",
-        f"{mean(ttft):.1%}",
-        ", ".join(f"{each:.0%}" for each in ttft),
+        *_errors([each.ttft for each in errors]),
         f"{mean(time for run in runs for time in run.token_times_s) * 1000:.0f} ms",
-        f"{mean(tpot):.1%}",
-        ", ".join(f"{each:.0%}" for each in tpot),
+        *_errors([each.tpot for each in errors]),
         f"{constant:.1%}",
     )
+
+
+def _errors(of_runs: Sequence[float]) -> tuple[str, str]:
+    """Return their mean, and each; nothing of a policy that predicts no times."""
+    return (f"{mean(of_runs):.1%}", ", ".join(f"{each:.0%}" for each in of_runs)) if of_runs else ("", "")
