@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kvatlas.scorers.latency.fit import ERROR_HALF_LIFE
 from kvatlas.sim.workload import Turn, WorkloadResult
+from vllm_check.errors import CheckError
 from vllm_check.errors_of_half import Errors, late_mean
 from vllm_check.number_format import format_for
 from vllm_check.report_times import best_constant_error, render_times
-from vllm_check.routing import WORKLOAD, Run
+from vllm_check.routing import WORKLOAD, Run, latency_arm
 
 
 def fading_mean(numbers: list[float]) -> float:
@@ -56,6 +59,23 @@ def test_times_of_a_policy_are_shown_with_its_errors(errors: Errors | None, ttft
     row = f"| 8 tokens | 500 ms | {ttft} | 15 ms | {tpot} | 0.0% |"
 
     assert row in render_times([[run]])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(None, "No such file", id="missing"),
+        pytest.param("a: [", "cannot read", id="no_yaml"),
+        pytest.param("latency", "want sections", id="no_sections"),
+    ],
+)
+def test_policy_that_cannot_be_read_is_named(tmp_path: Path, text: str | None, problem: str) -> None:
+    file = tmp_path / "latency.yaml"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(CheckError, match=problem):
+        latency_arm(file)
 
 
 @pytest.mark.parametrize(

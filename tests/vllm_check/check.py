@@ -231,10 +231,18 @@ def main() -> int:
         default=LATENCY,
         help="sections of kvatlas' configuration with the policy to compare",
     )
-    parser.add_argument("--seeds", type=int, default=4, help="of the routed part (default %(default)s)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=4,
+        help="of the routed part, half of them also with long replies (default %(default)s)",
+    )
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="where the result is written")
+    arguments = parser.parse_args()
+    if arguments.seeds < 1:
+        parser.error(f"--seeds {arguments.seeds}: want at least 1")
     try:
-        return asyncio.run(_main(parser.parse_args()))
+        return asyncio.run(_main(arguments))
     except (CheckError, DemoError) as error:
         print(f"vllm-check: {error}", file=sys.stderr)
         return 1

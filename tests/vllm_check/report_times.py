@@ -19,10 +19,10 @@ def render_times(groups: Sequence[Sequence[Run]]) -> str:
     head = (
         "replies of",
         "mean time to first token",
-        "error",
+        "its error",
         "by seed",
         "mean time per output token",
-        "error",
+        "its error",
         "by seed",
         "best constant",
     )

@@ -14,6 +14,7 @@ import yaml
 
 from kvatlas.sim.workload import CACHED_BY_SOURCE, WorkloadResult, WorkloadSpec, run_workload
 
+from .errors import CheckError
 from .errors_of_half import Errors, Halfway
 from .gateway import envoy_for, kvatlas_for, metric_sums
 from .model import COSTLY, MODEL_NAME
@@ -54,8 +55,18 @@ ROUND_ROBIN, WEIGHTS = Arm("round robin", None), Arm("2:2:1:1", {})
 
 
 def latency_arm(file: Path) -> Arm:
-    """Return the arm of a file with sections of kvatlas' configuration."""
-    return Arm("latency", yaml.safe_load(file.read_text()))
+    """Return the arm of a file with sections of kvatlas' configuration.
+
+    Raises:
+        CheckError: the file cannot be read, or holds no sections.
+    """
+    try:
+        sections = yaml.safe_load(file.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CheckError(f"cannot read the policy to compare: {error}") from None
+    if not isinstance(sections, dict):
+        raise CheckError(f"{file}: want sections of kvatlas' configuration, such as 'policy: latency'")
+    return Arm("latency", sections)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
