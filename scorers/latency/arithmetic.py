@@ -62,7 +62,8 @@ UNSURE = 0.02
 
 KEPT = 4.0
 """Times the tokens of a GPU that the requests of an endpoint may need before a part of what it holds counts as lost. Requests that wait in
-one queue find what those before them bring, as long as few others come in between."""
+one queue find what those before them bring, as long as few others come in between. By replay: with 2, recorded conversations in an overload
+lose prefixes that they would have found; up to 6, a queue that was placed at random grows on all endpoints alike and not on a few."""
 
 COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory", "copy")
 """Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks as far as it counts, `prefill` attention.
