@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -61,12 +61,12 @@ def latency_arm(file: Path) -> Arm:
         CheckError: the file cannot be read, or holds no sections.
     """
     try:
-        sections = yaml.safe_load(file.read_text())
+        sections: Any = yaml.safe_load(file.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise CheckError(f"cannot read the policy to compare: {error}") from None
     if not isinstance(sections, dict):
         raise CheckError(f"{file}: want sections of kvatlas' configuration, such as 'policy: latency'")
-    return Arm("latency", sections)
+    return Arm("latency", cast("dict[str, Any]", sections))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
