@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import select
 import socket
 from collections.abc import Callable
 
@@ -68,7 +69,8 @@ class Accepting:
                 if error.errno not in _NO_DESCRIPTOR:
                     raise
                 if self._spare is None:
-                    self._pause()
+                    if self._is_awaited():
+                        self._pause()
                     return
                 self._drop_spare()
                 continue
@@ -85,6 +87,12 @@ class Accepting:
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
+
+    def _is_awaited(self) -> bool:
+        """Return whether a connection waits; without a descriptor `accept` fails before it looks."""
+        poll = select.poll()
+        poll.register(self._listening, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _pause(self) -> None:
         """Stop accepting until a descriptor may be free."""

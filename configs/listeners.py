@@ -149,7 +149,7 @@ class ExtProcConfig(Section, frozen=True):
     max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
     """Requests whose body is being received or which are being routed; one more is routed at once, without its prefix."""
     max_connections: Annotated[int, Meta(ge=1, le=65536)] = 1024
-    """Connections of gateways, fewer if the process may open few descriptors; one more closes the one without requests that was silent for the longest time, or is closed itself."""
+    """Connections of gateways, fewer if the process may open few descriptors; one more closes one without requests (the oldest that has not greeted, or else the one silent for the longest time), or is closed itself."""
     max_streams: Annotated[int, Meta(ge=1, le=1000000)] = 40000
     """Requests in flight, responses included, of all gateways; one more is refused; the circuit breakers of the gateways should be as wide."""
     request_timeout: Duration = Duration(30.0)

@@ -204,6 +204,8 @@ async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, br
         await until(has_block_size, what="a block size")
         await until(is_read, what="a prompt that is read in time")
         async with open_page(browser, f"{gate.url}/ui") as view:
+            # Bytes have keys per model, and the page takes its name from the first decision that it is told.
+            await expect(view.page.get_by_label("Model", exact=True)).to_have_value(MODEL_NAME)
             await view.page.get_by_label("Text, chat messages").fill(json.dumps(CHAT))
             await view.page.get_by_role("button", name="Find it").click()
             await expect(view.page.locator(".strips > li")).to_have_count(1)

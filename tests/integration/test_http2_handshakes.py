@@ -116,6 +116,22 @@ async def test_gateway_keeps_its_place_beside_handshakes_without_end(tmp_path: P
                 assert channel.get_state() is grpc.ChannelConnectivity.READY
 
 
+async def test_gateway_keeps_its_place_beside_peers_that_say_half_a_greeting(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, with_tls=False, max_connections=3) as found,
+        grpc.aio.insecure_channel(f"127.0.0.1:{found.port}") as channel,
+    ):
+        await channel.channel_ready()
+        with ExitStack() as stack:
+            for _ in range(4):
+                (peer,) = stack.enter_context(found.peers(1, PREFACE[:24]))
+                assert await asyncio.to_thread(
+                    peer.recv, 4096
+                )  # it has been read; only its settings are missing
+            assert found.closed("full") == 2
+            assert channel.get_state() is grpc.ChannelConnectivity.READY
+
+
 @pytest.mark.parametrize("sent", [b"", PART_OF_A_HELLO], ids=["mute", "part_of_a_hello"])
 async def test_handshake_that_never_ends_is_ended_and_counted(tmp_path: Path, sent: bytes) -> None:
     async with running(tmp_path, times=Times(greeting_s=0.2)) as found:

@@ -88,7 +88,7 @@ bool Connection::read_some(double now) {
     const std::string_view bytes = read_socket(now);
     if (bytes.data() == nullptr) return false;
     if (bytes.empty()) return true;
-    active_at_ = heard_at_ = now;
+    heard_at_ = now;
     if (has_ended_) return true;
     if (!tls_ && !std::exchange(has_begun_, true) && bytes.starts_with(CLIENT_HELLO)) worker_.tell({ToldKind::mismatch, 0, "tls"});
     if (session_.has_input() || is_full()) {

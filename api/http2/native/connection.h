@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -52,7 +53,12 @@ public:
     void close(const char* reason);  // tells the reason; the connection is over
 
     size_t n_calls() const { return calls_.size(); }
-    double active_at() const { return active_at_; }
+    // Where it stands among those without calls: the lowest is closed first. One that has not greeted comes before those that
+    // have, in order of arrival, so that no bytes of half a greeting keep a place.
+    std::tuple<bool, double, uint64_t> standing() const {
+        const bool is_greeted = session_.is_greeted();
+        return {is_greeted, is_greeted ? heard_at_ : began_at_, number()};
+    }
 
 private:
     struct Call {
@@ -85,7 +91,7 @@ private:
     std::shared_ptr<Untaken> untaken_;
     std::string output_;  // from `n_written_` on
     size_t n_written_ = 0, n_held_ = 0, n_pongs_awaited_ = 0;
-    double active_at_ = 0, heard_at_, pinged_at_ = 0, refuses_at_ = NEVER, ends_at_ = NEVER, next_check_;
+    double heard_at_, pinged_at_ = 0, refuses_at_ = NEVER, ends_at_ = NEVER, next_check_;
     uint32_t watched_ = 0;  // what epoll watches
     bool has_ended_ = false, is_over_ = false, has_begun_ = false, is_watched_ = false, must_read_ = false;
     bool has_more_ = false;  // TLS may hold bytes that the socket no longer shows

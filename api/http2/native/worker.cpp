@@ -226,11 +226,9 @@ bool Worker::shed(const char* reason) {
 
 Connection* Worker::longest_idle() const {
     Connection* longest = nullptr;
-    for (const auto& [number, each] : connections_) {
+    for (const auto& [_, each] : connections_) {
         if (each->n_calls() != 0) continue;
-        // Of those that have sent nothing, the one that came first.
-        if (longest == nullptr || std::pair(each->active_at(), number) < std::pair(longest->active_at(), longest->number()))
-            longest = each.get();
+        if (longest == nullptr || each->standing() < longest->standing()) longest = each.get();
     }
     return longest;
 }
