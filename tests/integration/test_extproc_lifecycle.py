@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from functools import partial
 
 import grpc
 import pytest
@@ -65,24 +66,34 @@ async def test_disconnect_amid_the_response_completes_the_stream_once(leave: str
 class BusyRouter(WaitingRouter):
     """Routes at once only what is past a limit."""
 
+    n_within = 0
+
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
-        return Known(ROUTE) if request.overload is not None else super().route(request)
+        if request.overload is not None:
+            return Known(ROUTE)
+        self.n_within += 1
+        return super().route(request)
+
+    def has_within(self, n: int) -> bool:
+        return self.n_within == n
 
 
 @pytest.mark.parametrize(
     "intake",
     [
         pytest.param(Intake(max_requests=3), id="pending_requests"),
-        pytest.param(Intake(max_bytes=3 * len(BODY)), id="held_bytes"),
+        pytest.param(Intake(max_bytes=4 * len(BODY) - 1), id="held_bytes"),
     ],
 )
 async def test_request_past_a_limit_is_answered_while_those_within_it_wait(intake: Intake) -> None:
     router = BusyRouter()
     async with serving(router, intake=intake) as picker:
         waiting = [picker.open() for _ in range(3)]
-        for call in waiting:
+        for number, call in enumerate(waiting, start=1):
+            # One by one: what the transport still has of others counts as held too.
             await send(call, request_headers(config=DUPLEX), request_body(BODY, end=True))
-        await until(lambda: held(intake)[0] == 3 and held(intake)[1] >= 3 * len(BODY), what="three that wait")
+            await until(partial(router.has_within, number), what="one more that waits")
+        assert held(intake)[0] == 3
 
         one_more = picker.open()
         await send(one_more, request_headers(config=DUPLEX), request_body(BODY), request_body(end=True))

@@ -43,7 +43,7 @@ public:
     void drain();
     void abort_all();
 
-    // Closes the connection without calls that was silent for the longest time, of the thread with the most connections.
+    // Closes one connection without calls, see `Connection::standing`, of the thread with the most connections.
     void shed();
 
     // Ends all threads. Further calls change nothing.

@@ -215,22 +215,22 @@ void Worker::refuse(int fd) {
     count_end();
 }
 
-// Closes the connection without calls that was silent for the longest time. Returns false if there is none.
+// Closes the connection without calls that stands lowest. Returns false if there is none.
 bool Worker::shed(const char* reason) {
-    Connection* const victim = longest_idle();
+    Connection* const victim = lowest_idle();
     if (victim == nullptr) return false;
     victim->close(reason);
     close(*victim);
     return true;
 }
 
-Connection* Worker::longest_idle() const {
-    Connection* longest = nullptr;
+Connection* Worker::lowest_idle() const {
+    Connection* lowest = nullptr;
     for (const auto& [_, each] : connections_) {
         if (each->n_calls() != 0) continue;
-        if (longest == nullptr || each->standing() < longest->standing()) longest = each.get();
+        if (lowest == nullptr || each->standing() < lowest->standing()) lowest = each.get();
     }
-    return longest;
+    return lowest;
 }
 
 void Worker::look_at_time() {

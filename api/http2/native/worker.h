@@ -63,7 +63,7 @@ private:
     void refuse(int fd);
     void count_end();
     bool shed(const char* reason);
-    Connection* longest_idle() const;
+    Connection* lowest_idle() const;
 
     Shared& shared_;
     const uint64_t number_;
