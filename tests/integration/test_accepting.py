@@ -43,6 +43,7 @@ async def test_shortage_is_told_only_while_somebody_waits() -> None:
             on_accepted=lambda each: accepted.append(stack.enter_context(each)),
             on_shortage=lambda: shortages.append(len(accepted)),
         )
+        stack.callback(accepting.close)
         with no_descriptors():
             first.connect(listening.getsockname())
             await until(lambda: bool(accepted), what="the connection that the spare descriptor is for")
@@ -51,4 +52,3 @@ async def test_shortage_is_told_only_while_somebody_waits() -> None:
             await until(lambda: bool(shortages), what="a shortage")
             assert len(accepted) == 1
         await until(lambda: len(accepted) == 2, what="the other connection")
-        accepting.close()

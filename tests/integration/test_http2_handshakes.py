@@ -125,9 +125,8 @@ async def test_gateway_keeps_its_place_beside_peers_that_say_half_a_greeting(tmp
         with ExitStack() as stack:
             for _ in range(4):
                 (peer,) = stack.enter_context(found.peers(1, PREFACE[:24]))
-                assert await asyncio.to_thread(
-                    peer.recv, 4096
-                )  # it has been read; only its settings are missing
+                # The server's settings show that it has been read; only its own are missing.
+                assert await asyncio.to_thread(peer.recv, 4096)
             assert found.closed("full") == 2
             assert channel.get_state() is grpc.ChannelConnectivity.READY
 
