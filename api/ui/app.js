@@ -7,7 +7,7 @@ import { showDecisions } from "./decisions.js";
 import { beginDoctor } from "./doctor.js";
 import { showFleet } from "./fleet.js";
 import { followPolicy } from "./policy.js";
-import { rememberFleet } from "./prompt.js";
+import { rememberFleet, waitNoLonger } from "./prompt.js";
 import { beginReplicas } from "./replicas.js";
 import { watch } from "./stream.js";
 import { followWeights } from "./weights.js";
@@ -40,5 +40,6 @@ watch({
     setText(connection, text + since);
     setData(connection, "state", state);
     setData(document.body, "connection", state);
+    if (state === "gone" || state === "refused") waitNoLonger();
   },
 });

@@ -12,11 +12,17 @@ const lead = document.getElementById("prompt-lead");
 const answerPlace = document.getElementById("prompt-answer");
 const MAX_CELLS = 160; // more blocks than this are too narrow to be told apart
 let sizes = new Map();
+let hear;
+const heard = new Promise((resolve) => { hear = resolve; });
+
+/** Ask about prompts without what the first frame would say: none comes soon. */
+export const waitNoLonger = () => hear();
 
 /** Endpoints' block sizes, for prompts that are asked about from now on; and a model's name where none was given. */
 export function rememberFleet({ endpoints, decisions }) {
   sizes = new Map(endpoints.map(({ name, publishers }) => [name, publishers.find((each) => each.blockSize)?.blockSize]));
   if (!model.value && !model.dataset.touched && decisions.length) model.value = decisions[0].model;
+  hear();
 }
 
 /** What was pasted: a whole request, its messages, or text. */
@@ -45,6 +51,7 @@ form.addEventListener("submit", async (event) => {
   const button = form.querySelector("button");
   button.disabled = true;
   try {
+    if (!asked.model) await heard; // prompts without token ids are known by model
     const body = { ...asked.body, model: asked.model ?? model.value };
     showAnswer(await call("v1/score", { method: "POST", body, insist: true }));
   } catch (error) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.held_port import HeldPort
@@ -204,10 +205,20 @@ async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, br
         await until(has_block_size, what="a block size")
         await until(is_read, what="a prompt that is read in time")
         async with open_page(browser, f"{gate.url}/ui") as view:
-            # Bytes have keys per model, and the page takes its name from the first decision that it is told.
-            await expect(view.page.get_by_label("Model", exact=True)).to_have_value(MODEL_NAME)
+            # Bytes have keys per model, and the page takes its name from the first decision that it is told: here, late.
+            is_asked = asyncio.Event()
+
+            async def late(route: Route) -> None:
+                await is_asked.wait()
+                await route.continue_()
+
+            await view.page.route("**/v1/live", late)
+            await view.page.reload()
             await view.page.get_by_label("Text, chat messages").fill(json.dumps(CHAT))
-            await view.page.get_by_role("button", name="Find it").click()
+            button = view.page.get_by_role("button", name="Find it")
+            await button.click()
+            await expect(button).to_be_disabled()
+            is_asked.set()
             await expect(view.page.locator(".strips > li")).to_have_count(1)
             lead = await view.text("#prompt-lead")
     assert "Its token ids are not known (no_tokenizer), so only endpoints without events are matched" in lead
