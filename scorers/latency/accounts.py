@@ -36,7 +36,6 @@ from .lines import (
     TOKENS_AHEAD,
     TOKENS_HELD,
     TOKENS_IN_USE,
-    TOKENS_LOADING,
     WORK,
 )
 from .paces import common_pace, learn_pace
@@ -69,7 +68,6 @@ class OpenRequest(msgspec.Struct, gc=False):
         tokens: the same as the fleet books them.
         n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there held too when it was
             sent.
-        n_loading: these tokens if it waits for a load with its blocks, otherwise 0.
         place: its place among the requests there that hold blocks, see `Releases`; -1 if it has none.
         prompt: its blocks among those of all requests there, from `Accounts.open`.
         tpot_features: those of the time per output token.
@@ -91,7 +89,6 @@ class OpenRequest(msgspec.Struct, gc=False):
     work: float
     tokens: float
     n_held: float
-    n_loading: float = 0.0
     place: int = -1
     prompt: HeldPrompt | None = None
     tpot_features: Sequence[float] = ()
@@ -114,10 +111,9 @@ class Accounts:
     change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
     that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
     there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
-    when; of the tokens of prompts whose response has not begun those of requests that wait for a load with their blocks; the decayed
-    tokens that were to be computed there, with the time of their last change; the tokens of the present prompt whose blocks
-    requests hold there, NaN if that is unknown; and the part of the decayed tokens that new prompts had. Requests whose prompt
-    another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
+    when; the decayed tokens that were to be computed there, with the time of their last change; the tokens of the present prompt
+    whose blocks requests hold there, NaN if that is unknown; and the part of the decayed tokens that new prompts had. Requests whose
+    prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -147,7 +143,7 @@ class Accounts:
         return self._prompts.sharing(prefix)
 
     def columns(self, candidates: Candidates, sharing: Sequence[Sharing] | None = None) -> FloatArray:
-        """Return the lines of these endpoints, shape (21, n). Cost: O(n); after a change of the fleet in Python.
+        """Return the lines of these endpoints, shape (20, n). Cost: O(n); after a change of the fleet in Python.
 
         Args:
             candidates: the endpoints.
@@ -205,7 +201,6 @@ class Accounts:
             cells[N_AHEAD, row] += 1
             cells[WORK, row] += request.work
         cells[BOOKED, row] += request.tokens
-        cells[TOKENS_LOADING, row] += request.n_loading
         self._count_tokens(row)
         self._open[id(request.decision)] = request
         if self.shared.on_change is not None:
@@ -318,7 +313,6 @@ class Accounts:
         """Take a request off those ahead."""
         cells, row = self._cells, request.row
         cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
-        cells[TOKENS_LOADING, row] -= request.n_loading
         if request.computes:
             cells[N_AHEAD, row] -= 1
             cells[WORK, row] = cells[WORK, row] - request.work if cells[N_AHEAD, row] else 0.0

@@ -40,14 +40,13 @@ from .lines import (
     TOKENS_AHEAD,
     TOKENS_HELD,
     TOKENS_IN_USE,
-    TOKENS_LOADING,
     WORK,
 )
 
 Held: TypeAlias = tuple[IntArray, IntArray | None, IntArray | int]
 """Figures and block size of `PrefixColumns`, and `reused_blocks` if these are not in the order of tiers."""
 
-RequestNumbers: TypeAlias = tuple[float, float, float, float, float]
+RequestNumbers: TypeAlias = tuple[float, float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
 PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float, float]
@@ -88,7 +87,7 @@ def cost_quantities(
 
     Args:
         state: see `Candidates`, shape (10, n).
-        accounts: see `Accounts.columns`, shape (21, n) or (21, 1).
+        accounts: see `Accounts.columns`, shape (20, n) or (20, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
         held: what the endpoints hold of the prompt, None if nothing is known of it.
@@ -98,7 +97,7 @@ def cost_quantities(
     Returns:
         the costs have the shape (d, n).
     """
-    now, n_tokens, typical_tokens, typical_work, residence_ms = numbers
+    now, n_tokens, typical_tokens, typical_work, residence_ms, output_tokens = numbers
     costs = costs[: N_FEATURES + n_loads] * np.broadcast_to(np.float64(pace), state.shape[1])
     tokens_per_ms = 1.0 / costs[PREFILL]
     lines = np.zeros((N_FEATURES + n_loads, state.shape[1]))
@@ -118,7 +117,9 @@ def cost_quantities(
     lines[BATCH] = np.fmax(state[REQUESTS], running_now(state))  # NaN is unknown
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
     new_tokens = uncached + np.add.reduce(lines[N_FEATURES:], axis=0)
-    lines[MEMORY] = residence_ms * _missing_memory(n_tokens, new_tokens, state, accounts, typical_tokens)
+    lines[MEMORY] = residence_ms * _missing_memory(
+        n_tokens, new_tokens, state, accounts, typical_tokens, output_tokens
+    )
     if adapter is not None:
         lines[ADAPTER] = adapter
     return lines, costs, cost_totals(lines, costs)
@@ -324,32 +325,35 @@ def _tokens_ahead(
 
 
 def _missing_memory(
-    n_tokens: float, new_tokens: FloatArray, state: FloatArray, accounts: FloatArray, tokens_each: float
+    n_tokens: float,
+    new_tokens: FloatArray,
+    state: FloatArray,
+    accounts: FloatArray,
+    tokens_each: float,
+    output_tokens: float,
 ) -> FloatArray:
     """Return the part of the GPU blocks that must become free before this request begins; 0 if that is unknown.
 
-    Requests in the engine share the blocks that are in use; cached blocks that nobody uses are as good as free, and taken when a
-    request finds its prefix there. So this request takes what no request there holds of its prompt, and at least what is new on
-    the GPU; and those ahead take theirs, except those that wait in the engine for a load with their blocks. These have no more
-    than the engine uses beside the blocks of those whose response has begun. If too few are free, the blocks of a whole prompt must
-    become so, since they do prompt by prompt.
+    Cached blocks that nobody uses are as good as free, and taken when a request finds its prefix there. So this request takes what no
+    request there holds of its prompt, and at least what is new on the GPU. Own requests need the blocks of their prompts, whether the
+    engine has given them some already or none, and of what it has generated; those that run there beside them have their share of
+    those in use. Or all need what the engine uses, if that is more. Blocks become free request by request: of n that run, the first
+    is expected to end after 1 / (n + 1) of the time in which all do.
 
     What part of the memory a token takes says the engine, or else the blocks in use with the prompts of the requests that hold them.
     """
     used, running, sent = used_now(state), running_now(state), state[REQUESTS]
-    tokens_ahead = accounts[TOKENS_AHEAD]
+    generated = np.fmax(0.0, sent - accounts[N_AHEAD]) * output_tokens
+    own = accounts[TOKENS_HELD] + accounts[TOKENS_AHEAD] + generated
+    waiting = accounts[TOKENS_AHEAD] * _part_ahead(sent - running, accounts)
+    foreign = np.fmax(0.0, running - sent)
     told = _per_token(state[GPU_TOKENS])
-    waiting = tokens_ahead * _part_ahead(np.fmin(state[WAITING], sent - running), accounts)
-    beside = used / np.where(told > 0.0, told, 1.0) - accounts[TOKENS_HELD]
-    loading = np.fmin(
-        np.fmin(accounts[TOKENS_LOADING], waiting), np.where(told > 0.0, np.fmax(0.0, beside), np.inf)
-    )
-    ahead = tokens_ahead * _part_ahead(sent - running, accounts) - loading
-    others = np.fmax(0.0, running - sent)
-    held = accounts[TOKENS_HELD] + np.fmax(0.0, tokens_ahead - ahead) + others * tokens_each
-    per_token = np.where(told > 0.0, told, used / np.maximum(held, 1.0 + n_tokens))
-    lacking = (_taken(n_tokens, new_tokens, accounts) + ahead) * per_token + used - 1.0
-    return np.where(lacking > UNSURE, lacking + n_tokens * per_token, 0.0)
+    shown = own - waiting + foreign * tokens_each
+    per_token = np.where(told > 0.0, told, used / np.maximum(shown, 1.0 + n_tokens))
+    needed = own * per_token + used * foreign / np.maximum(1.0, running)
+    taken = _taken(n_tokens, new_tokens, accounts) * per_token
+    lacking = taken + np.maximum(needed, used) - 1.0  # NaN is unknown
+    return np.where(lacking > UNSURE, lacking + used / (running + 1.0), 0.0)
 
 
 def _taken(n_tokens: float, new_tokens: FloatArray, accounts: FloatArray) -> FloatArray:

@@ -214,7 +214,6 @@ class CostModel:
             work=tokens,
             tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
             n_held=n_held,
-            n_loading=n_held if any(quantities[N_FEATURES:]) and not quantities[MEMORY] else 0.0,
             tpot_features=tpot,
             computes=computes,
             is_new=found.is_new,
@@ -306,6 +305,7 @@ class CostModel:
                 self._prompt_tokens.value,
                 self._work_tokens.value,
                 self.residence_ms(request.model),
+                self.lengths.under_way(request.model),
             ),
         )
         return Expected(request, candidates, accounts, *quantities, sharing)

@@ -24,11 +24,13 @@ class Typical(NamedTuple):
         prompt_tokens: tokens of a prompt.
         work_tokens: those of them that are computed.
         residence_ms: milliseconds for which a request holds its blocks.
+        output_tokens: tokens that a response under way has.
     """
 
     prompt_tokens: float
     work_tokens: float
     residence_ms: float
+    output_tokens: float
 
 
 def features(
@@ -69,6 +71,7 @@ def features(
         typical.prompt_tokens,
         typical.work_tokens,
         typical.residence_ms,
+        typical.output_tokens,
     )
     return cost_quantities(candidates.state, accounts, costs, pace, held, adapter, numbers, n_tiers - 1)
 

@@ -174,7 +174,9 @@ class JointModel:
         pairs = None
         if len(prefill):
             # their blocks are free when a prompt is computed, so that the tokens ahead say all of the wait
-            typical = Typical(self.alone.work_tokens, self.alone.work_tokens, residence_ms=0.0)
+            typical = Typical(
+                self.alone.work_tokens, self.alone.work_tokens, residence_ms=0.0, output_tokens=0.0
+            )
             pairs = self.pairs.times(
                 request,
                 prefill,

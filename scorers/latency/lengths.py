@@ -47,13 +47,13 @@ ALL: Key = ("", "")
 class Histogram:
     """Histogram of lengths on a logarithmic scale, whose old entries fade."""
 
-    __slots__ = ("_counts", "_grown", "_sum", "total")
+    __slots__ = ("_counts", "_grown", "_squares", "_sum", "total")
 
     def __init__(self) -> None:
         self._counts = [0.0] * N_BUCKETS
         self._grown = 1.0
         """Weight of the next length; growing it is the same as letting all others fade."""
-        self._sum = 0.0
+        self._sum = self._squares = 0.0
         self.total = 0.0
         """Responses, without forgotten ones, times the weight of the last."""
 
@@ -70,6 +70,7 @@ class Histogram:
         bucket = min(N_BUCKETS - 1, math.ceil(math.log(n_tokens, STEP)))
         self._counts[bucket] += self._grown
         self._sum += self._grown * n_tokens
+        self._squares += self._grown * n_tokens * n_tokens
         self.total += self._grown
 
     @property
@@ -77,18 +78,27 @@ class Histogram:
         """Mean length; only valid after the first."""
         return self._sum / self.total
 
+    @property
+    def mean_under_way(self) -> float:
+        """Mean tokens that a response has so far, at any time while it is generated; 0 before the first.
+
+        A response of the length `n` is seen for a time in proportion to `n`, and then has `n / 2` on average.
+        """
+        return self._squares / (2.0 * self._sum) if self._sum else 0.0
+
     def numbers(self) -> list[float]:
-        """Return the sum of the lengths, then the responses in each bucket; forgotten ones left out. Cost: O(40)."""
+        """Return the sums of the lengths and of their squares, then the responses in each bucket; forgotten ones left out. Cost: O(40)."""
         factor = 1.0 / self._grown
-        return [self._sum * factor, *(count * factor for count in self._counts)]
+        return [self._sum * factor, self._squares * factor, *(count * factor for count in self._counts)]
 
     def take(self, numbers: Sequence[float]) -> None:
         """Add the `numbers` of another histogram; malformed ones are ignored. Cost: O(40)."""
-        if len(numbers) != N_BUCKETS + 1 or min(numbers) < 0.0:
+        if len(numbers) != N_BUCKETS + 2 or min(numbers) < 0.0:
             return
-        factor, counts = self._grown, numbers[1:]
+        factor, counts = self._grown, numbers[2:]
         self._counts = [own + factor * count for own, count in zip(self._counts, counts, strict=True)]
         self._sum += factor * numbers[0]
+        self._squares += factor * numbers[1]
         self.total += factor * sum(counts)
 
     def quantile(self, part: float) -> float:
@@ -101,6 +111,7 @@ class Histogram:
         factor, self._grown = 1.0 / self._grown, 1.0
         self._counts = [count * factor for count in self._counts]
         self._sum *= factor
+        self._squares *= factor
         self.total *= factor
 
 
@@ -142,6 +153,11 @@ class OutputLengths:
         few = self._sum(ALL)
         n_tokens, n = (few.mean * few.n_observations, few.n_observations) if few is not None else (0.0, 0.0)
         return (PRIOR_TOKENS * PRIOR_RESPONSES + n_tokens) / (PRIOR_RESPONSES + n)
+
+    def under_way(self, model: str) -> float:
+        """Return the tokens that a response under way has, in the mean; half of the expected ones if too few are known. Cost: O(1)."""
+        found = self._best(model, "")
+        return found.mean_under_way if found is not None else self.mean(model) / 2.0
 
     def quantile(self, model: str, tenant: str = "", *, part: float) -> float:
         """Return the tokens that a fraction `part` of the responses does not exceed. Cost: O(40)."""

@@ -17,15 +17,14 @@
     SENT_AT,
     RECEIVING_AT,
     RECEIVED_AT,
-    TOKENS_LOADING,
     PLACED,
     PLACED_AT,
     TOKENS_IN_USE,
     PLACED_NEW,
-) = range(21)
+) = range(20)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 21
+N_LINES = 20
 
 TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT, PLACED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""
@@ -38,8 +37,9 @@ N_FEATURES = 7
 MILLION = 1e6
 """Pairs of a token and one before it are counted in millions."""
 
-BUSY_S = 10.0
-"""Time constant of the share of its time that an endpoint spends on prompts: about the length of a response."""
+BUSY_S = 30.0
+"""Time constant of the share of its time that an endpoint spends on prompts: a few responses. Over the length of one, chance decides how
+many prompts came, and says little about how many will come."""
 
 PLACED_S = 300.0
 """Time constant of the tokens placed on an endpoint: long beside a response, short beside the life of a server."""

@@ -31,12 +31,11 @@ from .lines import (
     TIMES,
     TOKENS_AHEAD,
     TOKENS_HELD,
-    TOKENS_LOADING,
     WORK,
 )
 from .paces import follow_targets
 
-SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, TOKENS_LOADING)
+SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD)
 """Lines that add up. Blocks that requests of several processes share count for each of these processes."""
 
 FADING = (((BUSY_MS,), BUSY_AT, BUSY_S), ((PLACED, PLACED_NEW), PLACED_AT, PLACED_S))

@@ -109,9 +109,9 @@ PyObject* cost_quantities(PyObject*, Call call) {
             paces = line_of<double>(factors, n, "pace");
         }
         if (loading != Py_None) adapter = line_of<double>(loading, n, "adapter");
-        std::array<double, 5> given{};
+        std::array<double, 6> given{};
         read_numbers(numbers, given);
-        const RequestNumbers request{given[0], given[1], given[2], given[3], given[4]};
+        const RequestNumbers request{given[0], given[1], given[2], given[3], given[4], given[5]};
         std::optional<Prefix> held;
         if (prefix != Py_None) held.emplace(prefix, n, n_loads);
         NewArray lines(static_cast<npy_intp>(n_lines), n), costs(static_cast<npy_intp>(n_lines), n), totals(n);

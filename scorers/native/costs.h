@@ -32,7 +32,7 @@ inline double minimum(double a, double b) { return a <= b || a != a ? a : b; }
 
 // Lines of `Candidates.state`, of `scorers/latency/lines.py` and of `scorers/latency/features.py`.
 enum State : size_t { kStateWaiting, kStateRunning, kStateSent, kStateUsed, kStateUpdated, kStateTokens, kStateCredit, kStateGpuTokens, kStateGpuCached, kStateGone, kNState };
-enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kTokensLoading = 16, kPlaced, kPlacedAt, kTokensInUse, kPlacedNew, kNUsedAccounts };
+enum Account : size_t { kWork, kBooked, kAhead, kTokensAhead, kSince, kTokensHeld, kPlaced = 16, kPlacedAt, kTokensInUse, kPlacedNew, kNUsedAccounts };
 enum Feature : size_t { kOverhead, kQueue, kPrefill, kAttention, kBatch, kMemory, kAdapter, kNFeatures };
 
 // Part of the GPU blocks within which a wait for blocks is not expected.
@@ -43,7 +43,7 @@ inline constexpr double kKept = 4.0;
 
 // What is known of a request, and of typical ones.
 struct RequestNumbers {
-    double now, n_tokens, typical_tokens, typical_work, residence_ms;
+    double now, n_tokens, typical_tokens, typical_work, residence_ms, output_tokens;
 };
 
 // What the endpoints hold of a prompt: lines of `PrefixColumns.figures`, and the blocks that they would reuse by tier, if these are
@@ -106,19 +106,18 @@ inline double tokens_taken(double n_tokens, double new_tokens, const Table<doubl
 // The part of the GPU blocks that a token takes; 0 if it is unknown.
 inline double per_token(double gpu_tokens) { return gpu_tokens > 0.0 ? 1.0 / maximum(1.0, gpu_tokens) : 0.0; }
 
-inline double missing_memory(const RequestNumbers& request, double new_tokens, const Table<double>& state, const Table<double>& accounts, double each, size_t row) {
-    const double used = used_now(state, row), running = running_now(state, row), sent = state(kStateSent, row), waiting = state(kStateWaiting, row);
-    const double tokens_ahead = accounts(kTokensAhead, row);
-    const double own_waiting = tokens_ahead * part_ahead(fmin(waiting, sent - running), each);
-    const double told = per_token(state(kStateGpuTokens, row));
-    const double beside = told > 0.0 ? fmax(0.0, used / told - accounts(kTokensHeld, row)) : std::numeric_limits<double>::infinity();
-    const double loading = fmin(fmin(accounts(kTokensLoading, row), own_waiting), beside);
-    const double ahead = tokens_ahead * part_ahead(sent - running, each) - loading;
-    const double others = fmax(0.0, running - sent);
-    const double held = accounts(kTokensHeld, row) + fmax(0.0, tokens_ahead - ahead) + others * request.typical_tokens;
-    const double each_token = told > 0.0 ? told : used / maximum(held, 1.0 + request.n_tokens);
-    const double lacking = (tokens_taken(request.n_tokens, new_tokens, accounts, row) + ahead) * each_token + used - 1.0;
-    return lacking > kUnsure ? lacking + request.n_tokens * each_token : 0.0;
+// The part of the GPU blocks that must become free before a request begins; 0 if that is unknown.
+inline double missing_memory(const RequestNumbers& request, double new_tokens, const Table<double>& state, const Table<double>& accounts, double each_ahead, size_t row) {
+    const double used = used_now(state, row), running = running_now(state, row), sent = state(kStateSent, row);
+    const double tokens_ahead = accounts(kTokensAhead, row), waiting = tokens_ahead * part_ahead(sent - running, each_ahead);
+    const double generated = fmax(0.0, sent - accounts(kAhead, row)) * request.output_tokens;
+    const double own = accounts(kTokensHeld, row) + tokens_ahead + generated, foreign = fmax(0.0, running - sent);
+    const double told = per_token(state(kStateGpuTokens, row)), shown = own - waiting + foreign * request.typical_tokens;
+    const double each_token = told > 0.0 ? told : used / maximum(shown, 1.0 + request.n_tokens);
+    const double needed = own * each_token + used * foreign / maximum(1.0, running);
+    const double taken = tokens_taken(request.n_tokens, new_tokens, accounts, row) * each_token;
+    const double lacking = taken + maximum(needed, used) - 1.0;
+    return lacking > kUnsure ? lacking + used / (running + 1.0) : 0.0;
 }
 
 // The part of what a GPU holds of a prompt that is displaced before its turn comes.

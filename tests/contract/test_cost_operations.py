@@ -67,7 +67,7 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     costs = drawn(data, (N_FEATURES + n_loads + 1, n if data.draw(st.booleans()) else 1), UNKNOWN)
     pace = drawn(data, (n,), WHOLE) if data.draw(st.booleans()) else 1.3
     adapter = drawn(data, (n,), WHOLE) if data.draw(st.booleans()) else None
-    numbers = tuple(data.draw(st.lists(WHOLE, min_size=5, max_size=5)))
+    numbers = tuple(data.draw(st.lists(WHOLE, min_size=6, max_size=6)))
 
     features, costs, totals = both(
         "cost_quantities", state, accounts, costs, pace, held, adapter, numbers, n_loads
@@ -120,7 +120,7 @@ def test_regressions_are_alike(rows: list[list[float]], weight: float, lows: lis
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*sums, strict=True))
 
 
-STATE, ACCOUNTS, NUMBERS = np.zeros((N_STATE, 2)), np.zeros((N_LINES, 2)), (0.0,) * 5
+STATE, ACCOUNTS, NUMBERS = np.zeros((N_STATE, 2)), np.zeros((N_LINES, 2)), (0.0,) * 6
 FIGURES = np.zeros((5, 2), np.int32)
 
 

@@ -32,8 +32,8 @@ WORKLOAD = WorkloadSpec(
 """Nine system prompts of 50 blocks, and what the conversations add: twice what one server holds. The number of conversations
 is odd: with an even one round robin would bring every conversation back to the same of two servers by chance."""
 
-LONG_REPLIES = replace(WORKLOAD, reply_tokens=128)
-"""Replies of a usual length: while one is generated, the prompts that come meanwhile even out."""
+LONG_REPLIES = replace(WORKLOAD, reply_tokens=256)
+"""Replies as long as those of published runs: while one is generated, the prompts that come meanwhile even out."""
 
 _FILL = replace(WORKLOAD, groups=4, conversations=2, turns=3, cache_salt="fill")
 

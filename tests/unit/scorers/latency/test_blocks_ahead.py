@@ -23,6 +23,9 @@ N_TOKENS, GPU_TOKENS = 1600, 8000
 PROMPT = N_TOKENS / GPU_TOKENS
 """Part of the blocks that a prompt takes."""
 
+GENERATED = PRIOR_TOKENS / 2 / GPU_TOKENS
+"""That of what a response has so far."""
+
 RESIDENCE_MS = PRIOR_TOKENS * TOKEN_MS
 
 
@@ -55,36 +58,40 @@ def model() -> CostModel:
     return CostModel(LatencyCostParams(fit=False), ("gpu", "cpu"))
 
 
+@pytest.mark.parametrize("kv", [0.2, 0.6, 1.0])
+def test_requests_not_begun_need_their_blocks_whether_the_engine_has_given_them_or_not(kv: float) -> None:
+    """Each takes a fifth of the blocks: four wait, at first for all, then for none of theirs, and one is the question."""
+    costs = model()
+    costs.answered(send(costs, request(0)), ttft_s=1.0)
+    for first in range(1, 5):
+        send(costs, request(first), cpu=100)
+
+    needed = 5 * PROMPT + GENERATED
+    assert missing(costs, kv=kv, running=1, waiting=4) == pytest.approx(needed + PROMPT - 1 + kv / 2)
+
+
+def test_what_the_engine_uses_counts_if_it_is_more() -> None:
+    costs = model()
+    costs.answered(send(costs, request(0)), ttft_s=1.0)
+    send(costs, request(1))
+
+    assert missing(costs, kv=0.95, running=1, waiting=1) == pytest.approx(0.95 + PROMPT - 1 + 0.95 / 2)
+
+
 def test_requests_that_wait_need_what_no_request_holds_whose_response_has_begun() -> None:
     costs = model()
     first = send(costs, request(1))
     costs.answered(first, ttft_s=1.0)
-    for _ in range(2):
-        send(costs, request(1))
+    for other in (1, 1, 2, 3, 4, 5):
+        send(costs, request(other))
+    shared = 5 * PROMPT + GENERATED
 
-    assert missing(costs, kv=0.9, running=1, waiting=2) == pytest.approx(0.9 + PROMPT - 1 + PROMPT)
+    assert missing(costs, kv=0.5, running=1, waiting=6) == pytest.approx(shared + PROMPT - 1 + 0.5 / 2)
 
     costs.ended(first, tpot_s=None)
-    assert missing(costs, kv=0.9, running=0, waiting=2) == pytest.approx(0.9 + 2 * PROMPT - 1 + PROMPT), (
+    assert missing(costs, kv=0.0, running=0, waiting=6) == pytest.approx(5 * PROMPT + PROMPT - 1), (
         "the two need the blocks of their prompt, once"
     )
-
-
-def test_requests_wait_for_a_load_with_no_more_blocks_than_are_in_use() -> None:
-    """Each takes a fifth of the blocks. One waits for its load: with its blocks, as long as the engine uses more than the begun ones hold."""
-    costs = model()
-    costs.answered(send(costs, request(1)), ttft_s=1.0)
-    send(costs, request(2), cpu=100)
-
-    assert missing(costs, kv=0.9, running=1, waiting=1) == pytest.approx(0.9 + PROMPT - 1 + PROMPT)
-    full = send(costs, request(3))
-    costs.answered(full, ttft_s=1.0)
-    beside = 0.5 - 2 * PROMPT
-    assert missing(costs, kv=0.5, running=2, waiting=1) == 0.0
-    send(costs, request(4))
-    send(costs, request(5))
-    ahead = 3 * PROMPT - beside
-    assert missing(costs, kv=0.5, running=2, waiting=3) == pytest.approx(0.5 + ahead + PROMPT - 1 + PROMPT)
 
 
 def test_short_waits_do_not_make_long_ones_look_like_nothing() -> None:

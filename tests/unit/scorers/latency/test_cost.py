@@ -66,17 +66,17 @@ def quantities(
         n_tiers=len(TIERS),
         costs=np.full((len(NAMES), 1), 1 / 16),
         pace=1.0,
-        typical=Typical(prompt_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0),
+        typical=Typical(prompt_tokens=1000.0, work_tokens=300.0, residence_ms=5000.0, output_tokens=50.0),
     )
     return {name: each for name, each in zip(NAMES, columns[:, 0].tolist(), strict=True) if each}
 
 
-MEMORY_OF_FULL = 5000 * ((160 + 160) * 0.99 / 4000 + 0.99 - 1)
-"""Four requests of 1000 tokens hold 99 % of the blocks; this prompt needs its own, and those of a whole one must become free."""
+MEMORY_OF_FULL = 5000 * (160 * 0.99 / 4000 + 0.99 - 1 + 0.99 / 5)
+"""Four requests of 1000 tokens hold 99 % of the blocks; this prompt needs its own, and the first of the four must end."""
 
 
-BLOCKS_OF_TWO_PROMPTS = 5000 * ((160 + 160) / 320 + 0.55 - 1)
-"""The rest of this prompt, and blocks of a whole one that must become free; the GPU has room for two."""
+BLOCKS_OF_ONE_MORE = 5000 * (160 / 320 + 0.55 - 1 + 0.55 / 3)
+"""The rest of this prompt, and the first of the two that run must end; the GPU has room for two prompts."""
 
 
 def pairs(uncached: float) -> float:
@@ -119,27 +119,27 @@ def pairs(uncached: float) -> float:
             endpoint(of=load(running=4, kv=0.97)), {"prefill": 160, "batch": 4}, id="gpu_is_nearly_full"
         ),
         pytest.param(
-            endpoint(of=load(running=4, kv=0.55, gpu_tokens=320)),
-            {"prefill": 160, "batch": 4, "memory": pytest.approx(BLOCKS_OF_TWO_PROMPTS)},
+            endpoint(of=load(running=2, kv=0.55, gpu_tokens=320), in_flight=(2, 0)),
+            {"prefill": 160, "batch": 2, "memory": pytest.approx(BLOCKS_OF_ONE_MORE)},
             id="engine_of_known_size_has_too_little_room",
         ),
         pytest.param(
-            endpoint(of=load(running=4, kv=0.51, gpu_tokens=320)),
-            {"prefill": 160, "batch": 4},
+            endpoint(of=load(running=2, kv=0.51, gpu_tokens=320), in_flight=(2, 0)),
+            {"prefill": 160, "batch": 2},
             id="engine_of_known_size_is_nearly_full",
         ),
         pytest.param(
-            endpoint(prefix=held(gpu=2), of=load(running=4, kv=0.55, gpu_tokens=320)),
-            {"prefill": 128, "batch": 4},
+            endpoint(prefix=held(gpu=2), of=load(running=2, kv=0.55, gpu_tokens=320), in_flight=(2, 0)),
+            {"prefill": 128, "batch": 2},
             id="blocks_that_are_there_take_no_new_ones",
         ),
         pytest.param(
-            endpoint(prefix=held(cpu=2), of=load(running=4, kv=0.55, gpu_tokens=320)),
+            endpoint(prefix=held(cpu=2), of=load(running=2, kv=0.55, gpu_tokens=320), in_flight=(2, 0)),
             {
                 "prefill": 128,
                 "load_cpu": 32,
-                "batch": 4,
-                "memory": pytest.approx(BLOCKS_OF_TWO_PROMPTS),
+                "batch": 2,
+                "memory": pytest.approx(BLOCKS_OF_ONE_MORE),
             },
             id="loaded_blocks_take_new_ones",
         ),
@@ -162,11 +162,11 @@ def test_features_are_what_delays_the_first_token(candidate: Candidate, expected
     ],
 )
 def test_cached_blocks_that_nobody_uses_take_room_as_new_ones_do(in_use: float, missing: float) -> None:
-    whole = endpoint(prefix=held(gpu=10), of=load(running=4, kv=0.9, gpu_tokens=320))
+    whole = endpoint(prefix=held(gpu=10), of=load(running=1, kv=0.9, gpu_tokens=320), in_flight=(1, 0))
 
     found = quantities(whole, in_use=in_use)
 
-    blocks = missing + 0.9 - 1 + 160 / 320 if missing else 0.0
+    blocks = missing + 0.9 - 1 + 0.9 / 2 if missing else 0.0
     assert found.get("memory", 0.0) == pytest.approx(5000 * blocks)
 
 

@@ -16,11 +16,9 @@ from kvatlas.scorers.core.model import PREFILL_SPEED, Candidate, RequestView
 from kvatlas.scorers.latency import accounts
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
-from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.lines import MEMORY, PREFILL
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.releases import N_PARTS
-from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.candidates import endpoint, held, load
 from support.rating import routed_to
 
@@ -88,28 +86,6 @@ def test_nothing_is_computed_of_prompts_that_wait_in_the_engine() -> None:
     assert wait(0) == pytest.approx(0, abs=2)
     assert wait(1) == pytest.approx(1000 + attention, abs=2)
     assert wait(2) == pytest.approx(2000 + 2 * attention, abs=2)
-
-
-def test_requests_that_wait_for_a_load_hold_their_blocks_already() -> None:
-    """Three of 1,000 tokens are there, of which two run, with room for five; the third waits, and the fourth is the question."""
-
-    def memory(*, third_loads: bool) -> float:
-        costs = CostModel(msgspec.structs.replace(PARAMS, fit=False), ("gpu", "cpu"))
-        for _ in range(2):
-            decision = send(costs, "a", 1000)
-            costs.answered(decision, ttft_s=1.0)
-        prefix = held(cpu=10) if third_loads else None
-        seen = endpoint("a", prefix=prefix, of=load(running=2, kv=0.6, gpu_tokens=5000), in_flight=(2, 0))
-        request = view(1000, 1.0)
-        costs.expect(request, Candidates.of([seen]))
-        costs.picked(request, msgspec.structs.replace(routed_to(seen, n_tokens=1000), at=1.0))
-        state = load(waiting=1, running=2, kv=0.9, gpu_tokens=5000)
-        now = endpoint("a", of=state, in_flight=(3, 1000))
-        return float(costs.expect(view(1000, 1.1), Candidates.of([now])).features[MEMORY, 0])
-
-    residence_ms, prompt = PRIOR_TOKENS * TOKEN_MS, 1000 / 5000
-    assert memory(third_loads=True) / residence_ms == pytest.approx(prompt + 0.9 - 1 + prompt)
-    assert memory(third_loads=False) / residence_ms == pytest.approx(2 * prompt + 0.9 - 1 + prompt)
 
 
 @pytest.mark.parametrize(
@@ -220,12 +196,12 @@ def test_times_per_token_of_a_fleet_that_is_slow_at_prompts_are_learned_beside_i
 
 def test_prompts_that_are_due_make_output_tokens_slower() -> None:
     costs = model()
-    for number in range(10):
+    for number in range(60):
         decision = send(costs, "busy", 500, now=number / 2)
         costs.answered(decision, ttft_s=0.5)
     table = Candidates.of([endpoint("busy", of=load(running=1)), endpoint("idle", of=load(running=1))])
 
-    busy, idle = costs.tpot_ms(costs.expect(view(100, 5.0), table)).tolist()
+    busy, idle = costs.tpot_ms(costs.expect(view(100, 30.0), table)).tolist()
 
     assert busy > 1.3 * idle
 

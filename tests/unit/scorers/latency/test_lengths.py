@@ -53,6 +53,18 @@ def test_the_first_responses_count_more_than_what_nobody_has_seen() -> None:
     assert found.mean("m", "t") == found.mean("other") == found.mean("m")
 
 
+@pytest.mark.parametrize(
+    ("lengths", "n_tokens"),
+    [
+        pytest.param([100] * 5, (2 * PRIOR_TOKENS + 500) / 7 / 2, id="few"),
+        pytest.param([100] * 40, 50, id="alike"),
+        pytest.param([1, 999] * 500, 499, id="the_long_ones_are_seen_most"),
+    ],
+)
+def test_responses_under_way_have_half_of_their_length(lengths: list[int], n_tokens: float) -> None:
+    assert learned("m", "", lengths).under_way("m") == pytest.approx(n_tokens, rel=0.01)
+
+
 def test_old_lengths_fade() -> None:
     found = learned("m", "", [1000] * 3000 + [10] * 3000)
 
@@ -93,7 +105,9 @@ def test_lengths_of_siblings_count_like_own_ones() -> None:
 
     alone = OutputLengths()
     share(mine, ("mine", alone))
-    assert alone.mean("m", "t") == pytest.approx(learned("m", "t", lengths[::2]).mean("m", "t"))
+    half = learned("m", "t", lengths[::2])
+    assert alone.mean("m", "t") == pytest.approx(half.mean("m", "t"))
+    assert alone.under_way("m") == pytest.approx(half.under_way("m"))
     for key in mine.shared.known():
         alone.shared.take("mine", key, None, now=0.0)
     assert alone.mean("m", "t") == PRIOR_TOKENS
@@ -112,11 +126,17 @@ def test_own_lengths_are_published_without_those_of_siblings_and_again_after_eac
 
 
 @pytest.mark.parametrize("key", ["", "m", "x:m", "99999:m", "1:m"])
-@pytest.mark.parametrize("numbers", [[], [1.0], [-1.0] * 41])
+@pytest.mark.parametrize("numbers", [[], [1.0], [-1.0] * 42])
 def test_impossible_numbers_of_siblings_change_nothing(key: str, numbers: list[float]) -> None:
     found = OutputLengths()
     found.shared.take("other", key, numbers, now=0.0)
     assert found.mean("m") == PRIOR_TOKENS
+
+
+def test_responses_without_tokens_have_none_under_way() -> None:
+    found = OutputLengths()
+    found.shared.take("other", "1:m", [0.0] * 2 + [1.0] * 40, now=0.0)
+    assert found.under_way("m") == 0.0
 
 
 def test_lengths_of_siblings_stay_bounded() -> None:

@@ -101,7 +101,7 @@ def test_prompt_endangers_most_where_prompts_already_take_the_time_of_steps() ->
     scorer, a, b = FleetCostScorer(PARAMS, TIERS), endpoint("a"), endpoint("b")
     send(scorer, a, tpot_ms=50.0)
     send(scorer, b, tpot_ms=50.0)
-    for _ in range(3):  # prompts of two seconds each: 15 ms alone become 15 / (1 - 0.6)
+    for _ in range(9):  # prompts of two seconds each: 15 ms alone become 15 / (1 - 0.6)
         long = RequestView(model="m", now=0.0, n_tokens=2000)
         scorer.picked(long, routed_to(b, n_tokens=2000))
     table = Candidates.of([a, b])
