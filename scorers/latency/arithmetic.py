@@ -337,22 +337,21 @@ def _missing_memory(
     Cached blocks that nobody uses are as good as free, and taken when a request finds its prefix there. So this request takes what no
     request there holds of its prompt, and at least what is new on the GPU. Own requests need the blocks of their prompts, whether the
     engine has given them some already or none, and of what it has generated; those that run there beside them have their share of
-    those in use. Or all need what the engine uses, if that is more. Blocks become free request by request: of n that run, the first
-    is expected to end after 1 / (n + 1) of the time in which all do.
+    those in use. Or all need what the engine uses, if that is more. Those whose response has begun need no more than that: processes
+    that do not know of each other count blocks that they share once each. Blocks become free request by request: of n that run, the
+    first is expected to end after 1 / (n + 1) of the time in which all do.
 
     What part of the memory a token takes says the engine, or else the blocks in use with the prompts of the requests that hold them.
     """
     used, running, sent = used_now(state), running_now(state), state[REQUESTS]
-    generated = np.fmax(0.0, sent - accounts[N_AHEAD]) * output_tokens
-    own = accounts[TOKENS_HELD] + accounts[TOKENS_AHEAD] + generated
-    waiting = accounts[TOKENS_AHEAD] * _part_ahead(sent - running, accounts)
-    foreign = np.fmax(0.0, running - sent)
+    ahead, foreign = accounts[TOKENS_AHEAD], np.fmax(0.0, running - sent)
+    begun = accounts[TOKENS_HELD] + np.fmax(0.0, sent - accounts[N_AHEAD]) * output_tokens
     told = _per_token(state[GPU_TOKENS])
-    shown = own - waiting + foreign * tokens_each
+    shown = begun + ahead - ahead * _part_ahead(sent - running, accounts) + foreign * tokens_each
     per_token = np.where(told > 0.0, told, used / np.maximum(shown, 1.0 + n_tokens))
-    needed = own * per_token + used * foreign / np.maximum(1.0, running)
+    known = np.minimum(begun * per_token + used * foreign / np.maximum(1.0, running), used)
     taken = _taken(n_tokens, new_tokens, accounts) * per_token
-    lacking = taken + np.maximum(needed, used) - 1.0  # NaN is unknown
+    lacking = taken + np.maximum(known + ahead * per_token, used) - 1.0  # NaN is unknown
     return np.where(lacking > UNSURE, lacking + used / (running + 1.0), 0.0)
 
 

@@ -109,14 +109,14 @@ inline double per_token(double gpu_tokens) { return gpu_tokens > 0.0 ? 1.0 / max
 // The part of the GPU blocks that must become free before a request begins; 0 if that is unknown.
 inline double missing_memory(const RequestNumbers& request, double new_tokens, const Table<double>& state, const Table<double>& accounts, double each_ahead, size_t row) {
     const double used = used_now(state, row), running = running_now(state, row), sent = state(kStateSent, row);
-    const double tokens_ahead = accounts(kTokensAhead, row), waiting = tokens_ahead * part_ahead(sent - running, each_ahead);
-    const double generated = fmax(0.0, sent - accounts(kAhead, row)) * request.output_tokens;
-    const double own = accounts(kTokensHeld, row) + tokens_ahead + generated, foreign = fmax(0.0, running - sent);
-    const double told = per_token(state(kStateGpuTokens, row)), shown = own - waiting + foreign * request.typical_tokens;
+    const double ahead = accounts(kTokensAhead, row), foreign = fmax(0.0, running - sent);
+    const double begun = accounts(kTokensHeld, row) + fmax(0.0, sent - accounts(kAhead, row)) * request.output_tokens;
+    const double told = per_token(state(kStateGpuTokens, row));
+    const double shown = begun + ahead - ahead * part_ahead(sent - running, each_ahead) + foreign * request.typical_tokens;
     const double each_token = told > 0.0 ? told : used / maximum(shown, 1.0 + request.n_tokens);
-    const double needed = own * each_token + used * foreign / maximum(1.0, running);
+    const double known = minimum(begun * each_token + used * foreign / maximum(1.0, running), used);
     const double taken = tokens_taken(request.n_tokens, new_tokens, accounts, row) * each_token;
-    const double lacking = taken + maximum(needed, used) - 1.0;
+    const double lacking = taken + maximum(known + ahead * each_token, used) - 1.0;
     return lacking > kUnsure ? lacking + used / (running + 1.0) : 0.0;
 }
 

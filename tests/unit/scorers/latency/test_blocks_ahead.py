@@ -58,7 +58,7 @@ def model() -> CostModel:
     return CostModel(LatencyCostParams(fit=False), ("gpu", "cpu"))
 
 
-@pytest.mark.parametrize("kv", [0.2, 0.6, 1.0])
+@pytest.mark.parametrize("kv", [0.3, 0.6, 1.0])
 def test_requests_not_begun_need_their_blocks_whether_the_engine_has_given_them_or_not(kv: float) -> None:
     """Each takes a fifth of the blocks: four wait, at first for all, then for none of theirs, and one is the question."""
     costs = model()
@@ -76,6 +76,16 @@ def test_what_the_engine_uses_counts_if_it_is_more() -> None:
     send(costs, request(1))
 
     assert missing(costs, kv=0.95, running=1, waiting=1) == pytest.approx(0.95 + PROMPT - 1 + 0.95 / 2)
+
+
+def test_blocks_that_processes_share_count_no_more_than_are_in_use() -> None:
+    costs, sibling = model(), model()
+    for each in (costs, sibling):
+        each.answered(send(each, request(1)), ttft_s=1.0)
+    for number in range(8):
+        costs.accounts.shared.take(f"x{number}", "a", sibling.accounts.shared.own("a", 0.0), now=0.0)
+
+    assert missing(costs, kv=0.4, running=9, waiting=0) == 0.0
 
 
 def test_requests_that_wait_need_what_no_request_holds_whose_response_has_begun() -> None:
