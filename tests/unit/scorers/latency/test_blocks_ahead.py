@@ -43,12 +43,14 @@ def send(costs: CostModel, asked: RequestView, *, cpu: int = 0) -> Decision:
     return decision
 
 
-def missing(costs: CostModel, *, kv: float, running: int, waiting: int) -> float:
+def missing(
+    costs: CostModel, *, kv: float, running: int, waiting: int, gpu_tokens: int = GPU_TOKENS
+) -> float:
     """Return the part of the blocks that must become free before a prompt of its own begins."""
     now: Candidate = endpoint(
         "a",
         prefix=held(n_blocks=100),
-        of=load(running=running, waiting=waiting, kv=kv, gpu_tokens=GPU_TOKENS),
+        of=load(running=running, waiting=waiting, kv=kv, gpu_tokens=gpu_tokens),
         in_flight=(running + waiting, N_TOKENS),
     )
     return float(costs.expect(request(99), Candidates.of([now])).features[MEMORY, 0]) / RESIDENCE_MS
@@ -76,6 +78,16 @@ def test_what_the_engine_uses_counts_if_it_is_more() -> None:
     send(costs, request(1))
 
     assert missing(costs, kv=0.95, running=1, waiting=1) == pytest.approx(0.95 + PROMPT - 1 + 0.95 / 2)
+
+
+def test_prompts_of_running_requests_show_what_a_token_takes_where_the_engine_does_not_tell() -> None:
+    costs = model()
+    costs.answered(send(costs, request(0)), ttft_s=1.0)
+    send(costs, request(1))
+    token = 0.8 / (N_TOKENS + PRIOR_TOKENS / 2)
+
+    lacking = 0.8 + 2 * N_TOKENS * token - 1
+    assert missing(costs, kv=0.8, running=1, waiting=1, gpu_tokens=0) == pytest.approx(lacking + 0.8 / 2)
 
 
 def test_blocks_that_processes_share_count_no_more_than_are_in_use() -> None:
