@@ -37,8 +37,10 @@ class Admission:
     @property
     def max_load_age_s(self) -> float:
         """Return 0 if a request may have a negative priority, and so depend on the load; infinite otherwise."""
-        lowest = min(chain(self._config.objectives.values(), self._discovered.values()), default=0)
-        return 0.0 if lowest < 0 else math.inf
+        given, found = self._config.objectives, self._discovered
+        if not given and not found:  # as most often; asked for at every pick
+            return math.inf
+        return 0.0 if min(chain(given.values(), found.values())) < 0 else math.inf
 
     def priority(self, objective: str) -> int:
         """Return the priority of an objective; 0 if it is unknown or empty."""

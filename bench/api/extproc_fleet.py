@@ -40,6 +40,9 @@ N_STREAMS = 8
 """Requests open at any time: few, so that a latency is more work than queue."""
 
 N_REQUESTS_BEFORE_MEMORY = 8000
+POLICIES = {"kvatlas": "weights", "kvatlas, latency": "latency"}
+"""Value of `policy` by the name of a server."""
+
 DESTINATION = "x-gateway-destination-endpoint"
 
 
@@ -49,8 +52,11 @@ async def by_size(options: argparse.Namespace, noop: Running) -> list[Table]:
     memory: list[tuple[Cell, ...]] = []
     for n_endpoints in options.endpoints:
         async with AsyncExitStack() as stack:
-            ours = await stack.enter_async_context(_Picker.running(n_endpoints))
-            pickers = {"kvatlas": ours.process}
+            ours: dict[str, _Picker] = {}
+            for name, policy in POLICIES.items():
+                beside = next(iter(ours.values()), None)
+                ours[name] = await stack.enter_async_context(_Picker.running(n_endpoints, policy, beside))
+            pickers = {name: each.process for name, each in ours.items()}
             if not options.without_reference and (where := folder()) is not None:
                 pickers["reference"] = await stack.enter_async_context(reference(where, n_endpoints))
             frames = conversation(MODE, chat(BODY_BYTES))
@@ -58,7 +64,8 @@ async def by_size(options: argparse.Namespace, noop: Running) -> list[Table]:
                 await _check_destination(name, picker, frames)
                 await send_all(picker, frames, n_requests=N_REQUESTS_BEFORE_MEMORY, n_streams=N_STREAMS)
             megabytes = {name: rss_bytes(picker.pid) / 1e6 for name, picker in pickers.items()}
-            await ours.hold(chat(BODY_BYTES))
+            for kvatlas in ours.values():
+                await kvatlas.hold(chat(BODY_BYTES))
             best = await best_of(
                 {"no-op": noop, **pickers},
                 frames,
@@ -68,7 +75,7 @@ async def by_size(options: argparse.Namespace, noop: Running) -> list[Table]:
             )
         own = best["kvatlas"].cpu_us
         for name, each in best.items():
-            ratio = f"{own / each.cpu_us:.2f}x" if name != "kvatlas" else ""
+            ratio = f"{own / each.cpu_us:.2f}x" if name not in POLICIES else ""
             times.append(
                 (n_endpoints, name, each.cpu_us, ratio, (each.p50_ms, each.p99_ms), round(each.per_second))
             )
@@ -105,13 +112,14 @@ class _Picker:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, n_endpoints: int) -> AsyncGenerator[_Picker]:
-        """Run it; every endpoint has been scraped."""
+    async def running(cls, n_endpoints: int, policy: str, beside: _Picker | None) -> AsyncGenerator[_Picker]:
+        """Run it, with the endpoints of the one beside it if there is one; every endpoint has been scraped."""
         async with AsyncExitStack() as stack:
             where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             metrics = LoadReports()
             await stack.enter_async_context(metrics.running())
-            server = Server(where, n_servers=n_endpoints, metrics=metrics.url)
+            others = beside._server if beside is not None else None  # noqa: SLF001 - of the same class
+            server = Server(where, n_servers=n_endpoints, metrics=metrics.url, policy=policy, beside=others)
             await stack.enter_async_context(server.running())
             pin(server.process.pid, SERVER_CPU)
             session = await stack.enter_async_context(aiohttp.ClientSession(server.rest))

@@ -64,6 +64,8 @@ class Server:
         folder: for its configuration and log.
         n_servers: how many endpoints it has.
         metrics: URL of the load of all endpoints, read once; without it no load is known.
+        policy: how it scores, `weights` or `latency`.
+        beside: a server whose publishers it follows too, instead of own ones; runs longer.
         sections: further keys of its configuration, by section.
     """
 
@@ -73,9 +75,12 @@ class Server:
         *,
         n_servers: int = N_SERVERS,
         metrics: str = "",
+        policy: str = "weights",
+        beside: Server | None = None,
         sections: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
-        self.publishers = [Publisher("kv") for _ in range(n_servers)]
+        self._own = [Publisher("kv") for _ in range(n_servers)] if beside is None else []
+        self.publishers: Sequence[Publisher] = self._own if beside is None else beside.publishers
         static = [
             {
                 "name": f"server-{i}",
@@ -89,6 +94,7 @@ class Server:
         config: dict[str, Any] = {
             "apiVersion": "kvatlas/v1",
             "kind": "KVAtlasConfig",
+            "policy": policy,
             "server": {"extProc": "127.0.0.1:0", "rest": "127.0.0.1:0", "health": "", "metrics": ""},
             "model": {"names": [MODEL], "tokenizer": str(model_folder())},
             "tokenization": {"timeout": "60s"},
@@ -114,14 +120,14 @@ class Server:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the process and its publishers."""
-        replays = [asyncio.create_task(publisher.serve_replay()) for publisher in self.publishers]
+        replays = [asyncio.create_task(publisher.serve_replay()) for publisher in self._own]
         try:
             async with self.process:
                 yield
         finally:
             for task in replays:
                 task.cancel()
-            for publisher in self.publishers:
+            for publisher in self._own:
                 publisher.close()
 
     async def hold(self, bodies: Sequence[bytes], session: aiohttp.ClientSession) -> None:

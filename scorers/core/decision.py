@@ -257,7 +257,10 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     @property
     def computing(self) -> Decision:
         """Return the decision about the endpoint that computes the prompt: of the prefill stage, or this one."""
-        return next((each.decision for each in self.stages if each.name == PREFILL), self)
+        for stage in self.stages:
+            if stage.name == PREFILL:
+                return stage.decision
+        return self
 
     @property
     def picked_addresses(self) -> tuple[str, ...]:

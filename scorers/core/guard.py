@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -18,15 +18,16 @@ from .predictions import N_FIGURES, Predictions
 from .ratings import Inputs, Verdicts
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 MAX_DETAIL_CHARS = 300
 """Longest message of an exception in a fault, which is shown in one log line or table cell."""
 
 
-def call_plugin(name: str, call: Callable[[], T]) -> T | PluginFault:
+def call_plugin(name: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | PluginFault:
     """Return the call's result, or a fault with the exception that it raised."""
     try:
-        return call()
+        return call(*arguments, **options)
     except Exception as error:  # noqa: BLE001 - any exception of a plugin must cost only its own result
         return PluginFault(name, "raised", _description(error))
 
@@ -35,7 +36,7 @@ def checked_admission(
     name: str, plugin: Admitter, request: RequestView, candidates: Candidates, rng: Rng
 ) -> tuple[str | None, PluginFault | None]:
     """Return why the request is refused, None if it is admitted: an admitter with an invalid result admits."""
-    answer = cast("object", call_plugin(name, lambda: plugin.admit(request, candidates, rng=rng)))
+    answer = cast("object", call_plugin(name, plugin.admit, request, candidates, rng=rng))
     if isinstance(answer, PluginFault):
         return None, answer
     if answer is None or isinstance(answer, str):
@@ -47,7 +48,7 @@ def checked_predictions(
     name: str, plugin: Predictor, request: RequestView, candidates: Candidates
 ) -> tuple[Predictions | None, PluginFault | None]:
     """Return the predictions; a predictor with an invalid result predicts nothing."""
-    predictions = call_plugin(name, lambda: plugin.predict(request, candidates))
+    predictions = call_plugin(name, plugin.predict, request, candidates)
     if isinstance(predictions, PluginFault):
         return None, predictions
     if predictions is not None and predictions.figures.shape != (N_FIGURES, len(candidates)):

@@ -50,8 +50,9 @@ RequestNumbers: TypeAlias = tuple[float, float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
 PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float, float]
-"""Tokens of the prompt and of a typical request, factor and limit of the price, milliseconds for all blocks of a full endpoint and for
-each displaced token, the part of the price that follows those that wait there, and the cost that scores 0.5."""
+"""Tokens of the prompt and of a typical request, factor and limit of the price, milliseconds for all blocks of a full endpoint, what
+each displaced token costs as a part of the mean time to compute one, the part of the price that follows those that wait there, and the
+cost that scores 0.5."""
 
 DisplacementNumbers: TypeAlias = tuple[float, float, float, float]
 """Monotonic seconds, the seconds in which placed tokens fade, and `SPREAD` and `LEAST_DISPLACED` of `fleet-cost-scorer`."""
@@ -160,7 +161,8 @@ def fleet_costs(
         sharing: see `copy_savings`.
         numbers: of the price, see `FleetCostScorer`.
     """
-    n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms = numbers
+    n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms = numbers
+    token_ms = lost * _mean(costs[PREFILL])
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     shifted = (np.count_nonzero(features[MEMORY] > 0.0) - 1) / max(1, len(ttft_ms) - 1)  # of the others
     shifted *= shifted
@@ -371,10 +373,13 @@ def _more_placed(n: int, accounts: FloatArray, line: int, now: float, fade_s: fl
     """
     faded = [math.exp((at - now) / fade_s) for at in accounts[PLACED_AT].tolist()]
     placed = np.broadcast_to(accounts[line] * np.array(faded), n)
-    mean = (
-        float(np.add.accumulate(placed)[-1]) / n if n else 0.0
-    )  # added in order, as the native version does
+    mean = _mean(placed)
     return np.zeros(n) if mean <= 0.0 else placed / mean - 1.0
+
+
+def _mean(numbers: FloatArray) -> float:
+    """Return the mean, 0 of none; added in order, as the native version does."""
+    return float(np.add.accumulate(numbers)[-1]) / len(numbers) if len(numbers) else 0.0
 
 
 def _per_token(gpu_tokens: FloatArray) -> FloatArray:

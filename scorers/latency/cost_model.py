@@ -16,7 +16,6 @@ from ..core.model import RequestView
 from ..core.operations import float_cells
 from ..core.shared import SharedSums
 from .accounts import Accounts, OpenRequest
-from .arithmetic import same_everywhere
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
@@ -24,7 +23,7 @@ from .held_prompts import Sharing
 from .lengths import OutputLengths
 from .lines import ATTENTION, LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
 from .means import RunningMean, SharedMeans
-from .operations import cost_totals
+from .operations import cost_totals, same_everywhere
 from .params import LatencyCostParams
 from .tpot import REQUESTS, TOKEN_MS, TpotCosts
 from .ttft import TtftCosts
@@ -54,6 +53,7 @@ class Expected(NamedTuple):
         features: of the time to first token, shape (d, n).
         costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n).
         ttft_ms: expected milliseconds to first token, by endpoint.
+        residence_ms: see `CostModel.residence_ms`.
         sharing: own requests under way that share leading tokens of its prompt.
     """
 
@@ -63,6 +63,7 @@ class Expected(NamedTuple):
     features: FloatArray
     costs: FloatArray
     ttft_ms: FloatArray
+    residence_ms: float
     sharing: Sequence[Sharing] = ()
 
     @property
@@ -168,7 +169,7 @@ class CostModel:
             candidates.state,
             rows=self.accounts.rows(candidates),
             now=request.now,
-            residence_ms=self.residence_ms(request.model),
+            residence_ms=expected.residence_ms,
         )
         return expected
 
@@ -296,6 +297,7 @@ class CostModel:
         accounts: FloatArray,
         sharing: Sequence[Sharing] = (),
     ) -> Expected:
+        residence_ms = self.residence_ms(request.model)
         quantities = self.ttft.quantities(
             request,
             candidates,
@@ -304,11 +306,11 @@ class CostModel:
             typical=Typical(
                 self._prompt_tokens.value,
                 self._work_tokens.value,
-                self.residence_ms(request.model),
+                residence_ms,
                 self.lengths.under_way(request.model),
             ),
         )
-        return Expected(request, candidates, accounts, *quantities, sharing)
+        return Expected(request, candidates, accounts, *quantities, residence_ms, sharing)
 
     def _tpot_costs(self, expected: Expected) -> FloatArray:
         """Return the costs of the features of times per output token, shape (3, n)."""

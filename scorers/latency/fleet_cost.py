@@ -19,7 +19,7 @@ from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
-from .lines import N_FEATURES, PLACED_S, PREFILL
+from .lines import N_FEATURES, PLACED_S
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
 from .operations import displaced_tokens, fleet_costs
@@ -131,14 +131,13 @@ class FleetCostScorer(LatencyCostScorer):
     def _parts(self, expected: Expected) -> FloatArray:
         """Return `fleet_costs`. Cost: O(endpoints)."""
         params, typical = self._params, self._typical_tokens
-        lost, token_ms = self._lost(), _mean(expected.costs[PREFILL])
         numbers = (
             float(expected.request.n_tokens),
             max(LEAST_TOKENS, typical.value if typical.is_known else 0.0),
             params.price_factor if typical.is_known else 0.0,
             params.max_price,
-            params.residency_factor * self.model.residence_ms(expected.request.model),
-            lost * token_ms,
+            params.residency_factor * expected.residence_ms,
+            self._lost(),
             HERE,
             params.scale_ms,
         )
@@ -208,11 +207,6 @@ class FleetCostScorer(LatencyCostScorer):
         if limit is not None and self.model.accounts.find(decision) is not None:
             self._running.ended(decision.picked[0], limit)
         super().ended(decision, tpot_s=tpot_s)
-
-
-def _mean(row: FloatArray) -> float:
-    """Return the mean of the numbers; 0 if there are none."""
-    return float(np.add.reduce(row)) / max(1, len(row))
 
 
 def register(registry: Registry) -> None:

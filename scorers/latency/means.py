@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ..core.shared import Contribution, SharedSums
@@ -18,10 +19,12 @@ class RunningMean:
         start: value before the first one; None to take the first one as it is.
     """
 
-    __slots__ = ("_n", "_n_known", "_step", "_sum", "_takes_first", "_taught", "value")
+    __slots__ = ("_n", "_n_known", "_once", "_step", "_sum", "_takes_first", "_taught", "value")
 
     def __init__(self, step: float, *, start: float | None = 0.0) -> None:
         self._step, self._takes_first = step, start is None
+        self._once = _part(step, 1.0)
+        """Weight of one observation, the same as that of one among several."""
         self.value = start or 0.0
         """The mean; 0 before the first observation if there is no start."""
         self._n = self._sum = self._n_known = 0.0
@@ -36,7 +39,8 @@ class RunningMean:
 
     def add(self, observed: float) -> None:
         """Learn from an observation."""
-        self._follow(1.0, observed)
+        self._move(self._once, observed)
+        self._n_known += 1.0
         self._n += 1.0
         self._sum += observed
 
@@ -58,13 +62,12 @@ class RunningMean:
                 continue
             n_new = n - before[owner][0]
             if n_new > 0.0:
-                self._follow(n_new, (total - before[owner][1]) / n_new)
+                self._move(_part(self._step, n_new), (total - before[owner][1]) / n_new)
+                self._n_known += n_new
         self._taught = after
 
-    def _follow(self, n: float, mean: float) -> None:
-        step = 1.0 if self._takes_first and not self._n_known else 1.0 - (1.0 - self._step) ** n
-        self.value += step * (mean - self.value)
-        self._n_known += n
+    def _move(self, part: float, mean: float) -> None:
+        self.value += (1.0 if self._takes_first and not self._n_known else part) * (mean - self.value)
 
 
 class SharedMeans:
@@ -86,7 +89,8 @@ class SharedMeans:
     def add(self, name: str, observed: float) -> None:
         """Learn from an observation of one."""
         self._means[name].add(observed)
-        self.shared.note(name)
+        if self.shared.on_change is not None:
+            self.shared.note(name)
 
     def _own(self, name: str, _: float) -> Sequence[float] | None:
         return self._means[name].numbers()
@@ -95,3 +99,8 @@ class SharedMeans:
         mean = self._means.get(name)
         if mean is not None:
             mean.learn(siblings)
+
+
+def _part(step: float, n: float) -> float:
+    """Return the weight of the mean of `n` observations."""
+    return 1.0 - math.pow(1.0 - step, n)

@@ -13,6 +13,7 @@ try:
         displaced_tokens,
         fleet_costs,
         refine_waits,
+        same_everywhere,
         solved,
     )
 except ImportError:  # installed without a C++ compiler
@@ -22,6 +23,7 @@ except ImportError:  # installed without a C++ compiler
         cost_totals,
         displaced_tokens,
         fleet_costs,
+        same_everywhere,
         solved,
     )
     from .release_arithmetic import refine_waits
@@ -33,5 +35,6 @@ __all__ = (
     "displaced_tokens",
     "fleet_costs",
     "refine_waits",
+    "same_everywhere",
     "solved",
 )

@@ -181,6 +181,13 @@ PyObject* refine_waits(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* same_everywhere(PyObject*, PyObject* uncached) {
+    return guarded([&] {
+        const npy_intp n = length_of(uncached, "uncached");
+        return PyBool_FromLong(same_everywhere(line_of<double>(uncached, n, "uncached"), 0, static_cast<size_t>(n)));
+    }, nullptr);
+}
+
 PyObject* displaced_tokens(PyObject*, Call call) {
     return guarded([&] {
         const auto [features, account, states, numbers] = call.arguments({"features", "accounts", "state", "numbers"});
@@ -208,8 +215,11 @@ PyObject* fleet_costs(PyObject*, Call call) {
         const Sharing sharing{table_of<double>(shared, 2, n_shared, "sharing"), static_cast<size_t>(n_shared)};
         std::array<double, 8> given{};
         read_numbers(numbers, given);
-        const auto [n_tokens, typical_tokens, factor, most, residency_ms, token_ms, here, scale_ms] = given;
+        const auto [n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms] = given;
         const size_t n_rows = static_cast<size_t>(n);
+        double prefill_ms = 0.0;
+        for (size_t row = 0; row < n_rows; ++row) prefill_ms += costs(kPrefill, row);
+        const double token_ms = lost * (prefill_ms / static_cast<double>(std::max<size_t>(1, n_rows)));
         double n_booked = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_booked += state(kStateTokens, row);
         double n_lacking = 0.0;

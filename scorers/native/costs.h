@@ -164,14 +164,21 @@ inline double part_displaced(double uncached, const Table<double>& state, const 
     return fmax(least, fmin((uncached + cached - state(kStateGpuTokens, row)) / maximum(1.0, uncached), 1.0));
 }
 
+// Whether a prompt is new: no endpoint has more of it than another; false for a single one.
+inline bool same_everywhere(const Table<double>& uncached, size_t line, size_t n) {
+    double fewest = std::numeric_limits<double>::infinity(), most = -fewest;
+    for (size_t row = 0; row < n; ++row) {
+        fewest = minimum(fewest, uncached(line, row));
+        most = maximum(most, uncached(line, row));
+    }
+    return n > 1 && fewest >= most;
+}
+
 inline void fill_displaced(const Table<double>& features, const Table<double>& accounts, const Table<double>& state,
                            const DisplacementNumbers& numbers, std::span<double> displaced) {
-    double fewest = std::numeric_limits<double>::infinity(), most = -fewest;
-    for (size_t row = 0; row < displaced.size(); ++row) {
-        fewest = minimum(fewest, features(kPrefill, row));
-        most = maximum(most, features(kPrefill, row));
-    }
-    const bool is_new = displaced.size() > 1 && fewest >= most;
+    const bool is_new = same_everywhere(features, kPrefill, displaced.size());
+    double fewest = std::numeric_limits<double>::infinity();
+    for (size_t row = 0; row < displaced.size(); ++row) fewest = minimum(fewest, features(kPrefill, row));
     double total = 0.0;
     for (size_t row = 0; row < displaced.size(); ++row) {
         displaced[row] = accounts(is_new ? kPlacedNew : kPlaced, row) * std::exp((accounts(kPlacedAt, row) - numbers.now) / numbers.fade_s);

@@ -272,6 +272,7 @@ PyMethodDef functions[] = {
     method<cost_quantities>("cost_quantities"),
     method<cost_totals>("cost_totals"),
     method<refine_waits>("refine_waits"),
+    {"same_everywhere", same_everywhere, METH_O, nullptr},
     method<displaced_tokens>("displaced_tokens"),
     method<fleet_costs>("fleet_costs"),
     method<add_observation>("add_observation"),

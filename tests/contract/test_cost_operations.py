@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kvatlas.scorers.core.candidates import KV_UTILIZATION, N_STATE, TOKENS
 from kvatlas.scorers.latency import arithmetic, operations, release_arithmetic
-from kvatlas.scorers.latency.lines import MEMORY, N_FEATURES, N_LINES, TOKENS_IN_USE
+from kvatlas.scorers.latency.lines import MEMORY, N_FEATURES, N_LINES, PREFILL, TOKENS_IN_USE
 from kvatlas.scorers.latency.release_arithmetic import N_KNOWN, N_SURVIVAL
 
 native = pytest.importorskip("kvatlas.scorers._native")
@@ -74,6 +74,7 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     )
 
     both("cost_totals", features, costs)
+    assert native.same_everywhere(features[PREFILL]) is arithmetic.same_everywhere(features[PREFILL])
     displaced = both("displaced_tokens", features, accounts, state, (500.0, 300.0, 3.0, 0.25))
     prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
     n_shared = data.draw(st.integers(0, 3))
