@@ -29,8 +29,10 @@ class Sums:
     def use(self, shares: Mapping[str, SharedSums]) -> None:
         """Share these sums from now on, and no others: another policy decides. They get what the siblings have published."""
         now = self._clock()
-        for before in self._shares.values():
+        for name, before in self._shares.items():
             before.on_change = None
+            if shares.get(name) is not before:  # it may be shared on, by another name
+                before.drop()
         for key in list(self._entries.own()):
             self._entries.put(key, None)
         self._shares, self._due = dict(shares), {}

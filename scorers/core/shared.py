@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 MAX_NUMBERS = 4096
 """Most numbers of one key."""
+
+MOST = 1e15
+"""Largest size of a number: far above all that adds up, and small enough that sums and products of them stay finite."""
 
 
 class Contribution(NamedTuple):
@@ -17,7 +19,7 @@ class Contribution(NamedTuple):
     Attributes:
         owner: its id.
         at: monotonic seconds at which it came.
-        numbers: as `own` of the sibling returned them; finite.
+        numbers: as `own` of the sibling returned them; none is larger than `MOST`.
     """
 
     owner: str
@@ -68,15 +70,21 @@ class SharedSums:
             self.on_change()
 
     def take(self, owner: str, key: str, numbers: Sequence[float] | None, *, now: float) -> None:
-        """Take the numbers of a sibling, None if it has none any more; such that are not finite are ignored."""
+        """Take the numbers of a sibling, None if it has none any more; others than `Contribution` says are ignored."""
         owners = self._theirs.setdefault(key, {})
         if numbers is None:
             owners.pop(owner, None)
-        elif len(numbers) <= MAX_NUMBERS and all(map(math.isfinite, numbers)):
+        elif len(numbers) <= MAX_NUMBERS and all(abs(each) <= MOST for each in numbers):  # false for NaN
             owners[owner] = Contribution(owner, now, numbers)
         if not owners:
             del self._theirs[key]
         self._on_siblings(key, list(owners.values()))
+
+    def drop(self) -> None:
+        """Forget what all siblings have."""
+        keys, self._theirs = list(self._theirs), {}
+        for key in keys:
+            self._on_siblings(key, [])
 
 
 class SharedUses:

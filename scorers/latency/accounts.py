@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -132,6 +132,8 @@ class Accounts:
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
         self._siblings = SiblingAccounts()
+        self.on_forgotten: Callable[[OpenRequest], None] = _nothing
+        """Called with a request that is not followed any more although it has not ended."""
         self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
         """The lines of each endpoint, times as ages."""
 
@@ -207,7 +209,9 @@ class Accounts:
             self._latest[row] = request
         self._note(row)
         if len(self._open) > MAX_OPEN:
-            self._drop(self._open.pop(next(iter(self._open))))
+            forgotten = self._open.pop(next(iter(self._open)))
+            self._drop(forgotten)
+            self.on_forgotten(forgotten)
 
     def find(self, decision: Decision) -> OpenRequest | None:
         """Return the request of a decision, None if it was not opened or has ended."""
@@ -282,18 +286,17 @@ class Accounts:
         differences = columns[LOG_PACE] - common_pace(self._table)
         return np.exp(np.where(columns[N_PACE] > 0.0, differences, 0.0))
 
-    def learn_pace(self, row: int, log_error: float, *, slowest: float) -> float:
+    def learn_pace(self, row: int, log_error: float) -> float:
         """Move the pace of an endpoint towards an observed one, and return it.
 
         Args:
             row: of the endpoint; -1 for none, whose pace is 1.
             log_error: logarithm of observed by predicted time, the pace included.
-            slowest: largest pace, and the inverse of the smallest.
         """
         if row < 0:
             return 1.0
         column = self._table[:, row]
-        learn_pace(column, log_error, slowest=slowest)
+        learn_pace(column, log_error)
         self._note(row)
         return math.exp(float(column[LOG_PACE]))
 
@@ -363,6 +366,7 @@ class Accounts:
         used = {each.row for each in self._open.values()}
         kept = [(name, row) for name, row in self._rows.items() if name in names or row in used]
         moved = {row: new for new, (_, row) in enumerate(kept)}
+        forgotten = self._rows.keys() - {name for name, _ in kept}
         table = np.zeros((N_LINES, max(FIRST_ROWS, len(kept))))
         table[:, : len(kept)] = self._table[:, [row for _, row in kept]]
         self._table, self._cells = table, _cells_of(table)
@@ -371,10 +375,17 @@ class Accounts:
         self._siblings.move(moved)
         self.releases.move(moved)
         self._latest.clear()
+        if self.shared.on_change is not None:
+            for name in forgotten:
+                self.shared.note(name)
         for request in self._open.values():
             request.row = moved.get(request.row, -1)
             if request.prompt is not None:
                 request.prompt = self._prompts.move(request.prompt, request.row, has_begun=request.has_begun)
+
+
+def _nothing(_: OpenRequest) -> None:
+    pass
 
 
 def _cells_of(table: FloatArray) -> memoryview[float]:

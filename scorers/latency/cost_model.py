@@ -28,15 +28,15 @@ from .params import LatencyCostParams
 from .tpot import REQUESTS, TOKEN_MS, TpotCosts
 from .ttft import TtftCosts
 
-MAX_PACE = 8.0
-"""Largest factor between the times of an endpoint and those of its group, in both directions."""
-
 MEAN_STEP = 0.01
 """Step of the running means of prompts and of times per output token, per observation."""
 
 MOST_NEAR = 0.05
 """Largest part of a cost within which endpoints count as equal. Errors of single times are larger, but all endpoints share a part of
 them, which does not change their order."""
+
+MOST_TPOT = 8.0
+"""Largest time per output token from which their mean is learned, as a multiple of the mean and of the expected time."""
 
 NOTHING_OWN: FloatArray = np.zeros((N_LINES, 1))
 NOTHING_OWN[TOKENS_IN_USE] = math.nan
@@ -159,6 +159,7 @@ class CostModel:
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
+        rows = self.accounts.rows(candidates)  # which requests share the prompt is said by row
         sharing = self.accounts.sharing(request.prefix)
         accounts = self.accounts.columns(candidates, sharing)
         expected = self._last = self._expected(request, candidates, accounts, sharing or ())
@@ -167,7 +168,7 @@ class CostModel:
             expected.costs,
             expected.ttft_ms,
             candidates.state,
-            rows=self.accounts.rows(candidates),
+            rows=rows,
             now=request.now,
             residence_ms=expected.residence_ms,
         )
@@ -244,7 +245,7 @@ class CostModel:
         pace = self.accounts.pace(request.row) if self._has_paces else 1.0
         if self._has_paces and not request.features[QUEUE] and not request.features[MEMORY]:
             # a wait would say more of the load than of the speed
-            pace = self.accounts.learn_pace(request.row, error, slowest=MAX_PACE)
+            pace = self.accounts.learn_pace(request.row, error)
         self.ttft.fits.observe(
             request.group, request.features, ms, expected_ms=request.expected_ms, pace=pace
         )
@@ -266,7 +267,8 @@ class CostModel:
         if request is not None and request.n_output:
             self.accounts.releases.learn(ms * request.n_output / self.residence_ms(decision.model))
         request = request or self._unseen(decision)
-        self.means.add("tpot", ms)
+        most = MOST_TPOT * max(self._tpot_ms.value, request.expected_tpot_ms)
+        self.means.add("tpot", min(ms, most))  # a stall is not a speed
         if request.expected_tpot_ms > 0.0:
             self._tpot_error.add(abs(math.log(ms / request.expected_tpot_ms)))
         self.tpot.fits.observe(

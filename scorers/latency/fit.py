@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 
 import numpy as np
 
 from ..core.columns import FloatArray
+from .fit_sums import FadingMean, FitSums
 from .operations import add_observation, solved
 
 NOISE_SHARE = 0.18
@@ -35,9 +36,6 @@ MIN_GAIN = 3.0
 """Standard errors by which a fit must predict better to replace the priors; priors return once it predicts worse.
 The test is repeated at each observation, so it needs more than the usual two."""
 
-ERROR_HALF_LIFE = 100.0
-"""Number of later observations after which an error has half its weight in the comparison."""
-
 MAX_ERROR = math.log(20.0)
 """Cap of one error: a single stall must not decide a comparison."""
 
@@ -48,7 +46,10 @@ MAX_MILLISECONDS = 1e9
 """Longest accepted time, twelve days; also keeps sums finite."""
 
 MAX_FADED = 256.0
-"""Most observations of other processes that age the own ones at once: a process that joins brings old ones too."""
+"""Most observations of other processes that age the own ones at once."""
+
+MAX_HEARD = 64
+"""Most other processes of which is remembered how many observations they had, while they are silent too."""
 
 MAX_SCALE = 10_000.0
 """Largest factor of all costs together, and the inverse of the smallest."""
@@ -119,12 +120,16 @@ class LinearFit:
         self._n_observations = 0.0
         self._n_seen = 0
         """Own observations, forgotten ones included."""
-        self._fit_error, self._prior_error, self._gain = _FadingMean(), _FadingMean(), _FadingMean()
-        self._mape = _FadingMean()
+        self._fit_error, self._prior_error, self._gain = FadingMean(), FadingMean(), FadingMean()
+        self._mape = FadingMean()
         self._is_fitted = False
         self._in_force = self._priors
-        self._theirs: _Sums | None = None
-        """Sums of other processes, None if there are none."""
+        self._others: dict[str, FitSums] = {}
+        """Sums of other processes, by owner."""
+        self._theirs: FitSums | None = None
+        """What these add up to, None if there are none."""
+        self._heard: dict[str, float] = {}
+        """How many observations each owner had, those heard last at the end."""
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -136,28 +141,48 @@ class LinearFit:
         """Return the observations in the fit, without forgotten ones."""
         return self._n_observations + (self._theirs.n_observations if self._theirs is not None else 0.0)
 
+    @property
+    def has_observed(self) -> bool:
+        """Return whether there was any own observation."""
+        return self._n_seen > 0
+
     def sums(self) -> list[float]:
         """Return the sums of the own observations, which add up over processes."""
-        means = [each for mean in (self._fit_error, self._prior_error, self._gain) for each in mean.sums]
-        triangle = self._squares[np.triu_indices(len(self._priors))].tolist()
-        return [float(self._n_seen), self._n_observations, *means, *self._products.tolist(), *triangle]
+        own = FitSums(
+            float(self._n_seen),
+            self._n_observations,
+            self._gain,
+            np.array(self._priors),
+            self._products,
+            self._squares,
+        )
+        return own.numbers()
 
-    def add_up(self, others: Sequence[Sequence[float]]) -> None:
+    def add_up(self, others: Mapping[str, Sequence[float]]) -> None:
         """Fit to the own observations and those of other processes, in place of what was given before.
 
+        The own ones age by what each of them has observed since it was heard last. One that was never heard before has
+        observed at the same time, so that they do not age by that.
+
         Args:
-            others: `sums` of each; those of another length, which have other features, are left out.
+            others: `sums` of each, by owner; those that have other features or make no sense are left out.
         """
-        n = len(self._priors)
-        wanted = 2 + 9 + n + n * (n + 1) // 2
-        fitting = [each for each in others if len(each) == wanted]
-        theirs = _Sums.of([sum(column) for column in zip(*fitting, strict=True)], n) if fitting else None
-        if theirs is not None and self._theirs is not None:
-            self._fade(min(max(0.0, theirs.n_seen - self._theirs.n_seen), MAX_FADED))
-        self._theirs = theirs
-        self._judge()
-        self._solve()
-        self._in_force = self._learned() if self._is_fitted else self._priors
+        found = {owner: FitSums.of(numbers, len(self._priors)) for owner, numbers in others.items()}
+        self._others = {owner: sums for owner, sums in found.items() if sums is not None}
+        heard = self._heard
+        n_new = 0.0
+        for owner, sums in self._others.items():
+            n_new += max(0.0, sums.n_seen - heard.pop(owner, math.inf))
+            heard[owner] = sums.n_seen
+        while len(heard) > MAX_HEARD:
+            del heard[next(iter(heard))]
+        self._fade(min(n_new, MAX_FADED))
+        self._fit_all()
+
+    def start_at(self, priors: Sequence[float]) -> None:
+        """Take other coefficients to begin with; only before the first own observation."""
+        self._priors, self._factors = tuple(priors), [1.0] * len(priors)
+        self._fit_all()
 
     def observe(
         self, features: Sequence[float], milliseconds: float, *, expected_ms: float = math.nan
@@ -217,6 +242,13 @@ class LinearFit:
             self._is_fitted = is_fitted
             self._in_force = self._learned() if is_fitted else self._priors
 
+    def _fit_all(self) -> None:
+        """Fit to the own observations and those of the others."""
+        self._theirs = FitSums.total(self._others.values(), self._priors)
+        self._judge()
+        self._solve()
+        self._in_force = self._learned() if self._is_fitted else self._priors
+
     def _fade(self, n: float) -> None:
         """Forget as much as with `n` observations: those of other processes are later than the own ones so far."""
         part = self._decay**n
@@ -260,72 +292,6 @@ class LinearFit:
         if one > most:
             return min(one / most, MAX_SCALE)
         return max(one * most, 1.0 / MAX_SCALE) if one < 1.0 / most else 1.0
-
-
-class _FadingMean:
-    """Mean with exponentially fading weights."""
-
-    def __init__(self) -> None:
-        self._decay = 0.5 ** (1.0 / ERROR_HALF_LIFE)
-        self._sum = self._squares = self._weight = 0.0
-
-    def add(self, number: float) -> None:
-        self._sum = self._sum * self._decay + number
-        self._squares = self._squares * self._decay + number * number
-        self._weight = self._weight * self._decay + 1.0
-
-    def fade(self, n: float) -> None:
-        """Give what is known the weight that it has after `n` further numbers."""
-        part = self._decay**n
-        self._sum, self._squares, self._weight = self._sum * part, self._squares * part, self._weight * part
-
-    @property
-    def sums(self) -> tuple[float, float, float]:
-        """Return the weighted sums of the numbers, of their squares, and of the weights."""
-        return self._sum, self._squares, self._weight
-
-    @classmethod
-    def of(cls, sums: Sequence[float]) -> _FadingMean:
-        """Return the mean with these `sums`."""
-        mean = cls()
-        mean._sum, mean._squares, mean._weight = sums
-        return mean
-
-    def plus(self, other: _FadingMean) -> _FadingMean:
-        """Return the mean of the numbers of both."""
-        return _FadingMean.of(list(map(float.__add__, self.sums, other.sums)))
-
-    @property
-    def mean(self) -> float:
-        """Return the mean, 0 before the first number."""
-        return self._sum / self._weight if self._weight else 0.0
-
-    @property
-    def standard_error(self) -> float:
-        """Return the standard error of the mean, 0 before the first number."""
-        if not self._weight:
-            return 0.0
-        variance = max(0.0, self._squares / self._weight - self.mean**2)
-        return math.sqrt(variance / self._weight)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Sums of observations of other processes, see `LinearFit.sums`."""
-
-    n_seen: float
-    n_observations: float
-    gain: _FadingMean
-    products: FloatArray
-    squares: FloatArray
-
-    @classmethod
-    def of(cls, sums: Sequence[float], n: int) -> _Sums:
-        """Return the sums of `n` features from their list."""
-        squares = np.zeros((n, n))
-        upper = np.triu_indices(n)
-        squares[upper] = squares.T[upper] = sums[11 + n :]
-        return cls(sums[0], sums[1], _FadingMean.of(sums[8:11]), np.array(sums[11 : 11 + n]), squares)
 
 
 def _log_error(observed: float, predicted: float) -> float:

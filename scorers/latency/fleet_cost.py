@@ -16,6 +16,7 @@ from ..core.params import BuildContext
 from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
 from ..core.slo import Slo, slo_of
+from .accounts import OpenRequest
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
@@ -116,6 +117,7 @@ class FleetCostScorer(LatencyCostScorer):
         self.model.means.include("typical", self._typical_tokens)
         self.model.means.include("loaded", self._loaded_tokens)
         self._running = RunningObjectives()
+        self.model.accounts.on_forgotten = self._forgotten
 
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the cost in milliseconds, with its parts."""
@@ -203,10 +205,16 @@ class FleetCostScorer(LatencyCostScorer):
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Learn from the time per output token, and forget the request with its objective."""
-        limit = tpot_limit(decision)
-        if limit is not None and self.model.accounts.find(decision) is not None:
-            self._running.ended(decision.picked[0], limit)
+        request = self.model.accounts.find(decision)
+        if request is not None:
+            self._forgotten(request)
         super().ended(decision, tpot_s=tpot_s)
+
+    def _forgotten(self, request: OpenRequest) -> None:
+        """Forget the objective of a request that was counted."""
+        limit = tpot_limit(request.decision)
+        if limit is not None:
+            self._running.ended(request.decision.picked[0], limit)
 
 
 def register(registry: Registry) -> None:

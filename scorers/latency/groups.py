@@ -111,13 +111,21 @@ class GroupedFits:
         return fit.coefficients if fit is not None else self._priors
 
     def start_at(self, group: str, factors: Mapping[str, float]) -> None:
-        """Begin a group's costs at published ones, as multiples of the priors by feature; a group that has begun stays as it is."""
-        if group not in self._fits:
+        """Begin a group's costs at published ones, as multiples of the priors by feature.
+
+        Once one of its times was observed here a group stays as it is; what others observed of it does not matter.
+        """
+        if group in self.published:
+            return
+        fit = self._fits.get(group)
+        if fit is None or not fit.has_observed:
             self.published.add(group)
-            priors = [
-                prior * factors.get(name, 1.0) for name, prior in zip(self._names, self._priors, strict=True)
-            ]
-            self._fits[group] = self._new_fit(priors)
+            self._fit(group).start_at(
+                [
+                    prior * factors.get(name, 1.0)
+                    for name, prior in zip(self._names, self._priors, strict=True)
+                ]
+            )
 
     @property
     def has_learned(self) -> bool:
@@ -158,11 +166,10 @@ class GroupedFits:
     def _fit(self, group: str) -> LinearFit:
         fit = self._fits.get(group)
         if fit is None:
-            fit = self._fits[group] = self._new_fit(self._priors)
+            fit = self._fits[group] = LinearFit(
+                self._priors, max_factor=self._max_factor, half_life=self._half_life, lows=self._lows
+            )
         return fit
-
-    def _new_fit(self, priors: Sequence[float]) -> LinearFit:
-        return LinearFit(priors, max_factor=self._max_factor, half_life=self._half_life, lows=self._lows)
 
     def _own_sums(self, group: str, _: float) -> Sequence[float] | None:
         fit = self._fits.get(group)
@@ -170,7 +177,7 @@ class GroupedFits:
 
     def _add_up(self, group: str, siblings: Sequence[Contribution]) -> None:
         if group in self._fits or len(self._fits) < MAX_GROUPS:
-            self._fit(group).add_up([each.numbers for each in siblings])
+            self._fit(group).add_up({each.owner: each.numbers for each in siblings})
 
     def _is_learned(self, label: str | None) -> bool:
         fit = self._fits.get(self.group(label or ""))

@@ -13,7 +13,7 @@ from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
 from .accounts import OpenRequest
-from .cost_model import MAX_PACE, NOTHING_OWN, CostModel, Expected
+from .cost_model import NOTHING_OWN, CostModel, Expected
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .lines import MEMORY, QUEUE
@@ -162,7 +162,7 @@ class JointModel:
         if self._has_paces and not pair.features[QUEUE]:
             # of an error the endpoint that computes gets the share that its part has in the whole
             error = math.log(ms / pair.expected_ms) * pair.prefill_ms / pair.expected_ms
-            self.alone.accounts.learn_pace(pair.row, error, slowest=MAX_PACE)
+            self.alone.accounts.learn_pace(pair.row, error)
         self.pairs.links.learn(
             pair.link, transfer_ms=pair.transfer_ms, observed_ms=ms, expected_ms=pair.expected_ms
         )

@@ -32,7 +32,7 @@ PRIOR_RESPONSES = 2.0
 """Responses that `PRIOR_TOKENS` counts for until enough are known. Blocks that seem to be held far longer than they are keep requests from
 the endpoint that has their prefix."""
 
-MAX_TOKENS = 10_000_000
+MAX_TOKENS = 1_000_000
 """Longest response that is believed."""
 
 PUBLISH_S = 1.0

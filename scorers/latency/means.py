@@ -52,7 +52,7 @@ class RunningMean:
         """Learn from the siblings' new observations. A new sibling's mean replaces this one if it has more observations."""
         before, after = self._taught, dict[str, tuple[float, float]]()
         for owner, _, numbers in siblings:
-            if len(numbers) != N_NUMBERS:
+            if len(numbers) != N_NUMBERS or min(numbers) < 0.0:
                 continue
             value, n_known, n, total = numbers
             after[owner] = n, total

@@ -15,22 +15,25 @@ STEP = 0.05
 PRIOR = 5.0
 """Observations that the pace 1 counts for."""
 
+MAX_PACE = 8.0
+"""Largest factor between the times of an endpoint and those of its group, in both directions."""
+
 MOST_SURPRISE = 0.5
 """Largest logarithm of an error from which a pace learns: a stall is not a speed."""
 
 
-def learn_pace(column: FloatArray, log_error: float, *, slowest: float) -> None:
+MOST_LOG_PACE = math.log(MAX_PACE)
+
+
+def learn_pace(column: FloatArray, log_error: float) -> None:
     """Move the pace of an endpoint towards an observed one, in place.
 
     Args:
         column: lines of the endpoint.
         log_error: logarithm of observed by predicted time, the pace included.
-        slowest: largest pace, and the inverse of the smallest.
     """
-    most = math.log(slowest)
     target = column[LOG_PACE] + min(max(log_error, -MOST_SURPRISE), MOST_SURPRISE)
     follow_targets(column, 1.0, target)
-    column[LOG_PACE] = min(max(column[LOG_PACE], -most), most)
     column[PACE_TARGETS] += target
     column[N_TARGETS] += 1.0
 
@@ -45,7 +48,8 @@ def follow_targets(column: FloatArray, n: float, mean: float) -> None:
     """
     column[N_PACE] += n
     step = max(STEP, 1.0 / (column[N_PACE] + PRIOR))
-    column[LOG_PACE] += (1.0 - (1.0 - step) ** n) * (mean - column[LOG_PACE])
+    pace = column[LOG_PACE] + (1.0 - (1.0 - step) ** n) * (mean - column[LOG_PACE])
+    column[LOG_PACE] = min(max(pace, -MOST_LOG_PACE), MOST_LOG_PACE)
 
 
 def common_pace(table: FloatArray) -> float:

@@ -33,10 +33,13 @@ from .lines import (
     TOKENS_HELD,
     WORK,
 )
-from .paces import follow_targets
+from .paces import MOST_LOG_PACE, follow_targets
 
 SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD)
 """Lines that add up. Blocks that requests of several processes share count for each of these processes."""
+
+COUNTS = (*SUMS, BUSY_MS, N_PACE, N_TARGETS, PLACED, PLACED_NEW)
+"""Lines that are never below 0."""
 
 FADING = (((BUSY_MS,), BUSY_AT, BUSY_S), ((PLACED, PLACED_NEW), PLACED_AT, PLACED_S))
 """Lines that fade, with that of their last change and their time constant."""
@@ -58,7 +61,7 @@ class SiblingAccounts:
 
     def set(self, row: int, siblings: Sequence[Contribution]) -> bool:
         """Replace what the siblings have on an endpoint, and return whether that is more work. Cost: O(siblings)."""
-        columns = [_column(each) for each in siblings if len(each.numbers) == N_LINES]
+        columns = [_column(each) for each in siblings if _is_sensible(each.numbers)]
         before = self._columns.get(row)
         if not columns:
             self._columns.pop(row, None)
@@ -84,13 +87,14 @@ class SiblingAccounts:
         """
         before, after = self._taught.get(row, {}), dict[str, tuple[float, float]]()
         for owner, _, numbers in siblings:
-            if len(numbers) != N_LINES:
+            if not _is_sensible(numbers):
                 continue
             total, n = numbers[PACE_TARGETS], numbers[N_TARGETS]
             after[owner] = total, n
             if owner not in before:
                 if numbers[N_PACE] > own[N_PACE]:
-                    own[LOG_PACE], own[N_PACE] = numbers[LOG_PACE], numbers[N_PACE]
+                    pace = min(max(numbers[LOG_PACE], -MOST_LOG_PACE), MOST_LOG_PACE)
+                    own[LOG_PACE], own[N_PACE] = pace, numbers[N_PACE]
                 continue
             known_total, known_n = before[owner]
             if n > known_n:
@@ -124,6 +128,11 @@ class SiblingAccounts:
         self._columns = {rows[row]: column for row, column in self._columns.items() if row in rows}
         self._taught = {rows[row]: taught for row, taught in self._taught.items() if row in rows}
         self._is_current = False
+
+
+def _is_sensible(numbers: Sequence[float]) -> bool:
+    """Return whether a process can have told these."""
+    return len(numbers) == N_LINES and min(numbers[line] for line in COUNTS) >= 0.0
 
 
 def _column(sibling: Contribution) -> FloatArray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvatlas.scorers.latency.fit import ERROR_HALF_LIFE
+from kvatlas.scorers.latency.fit_sums import ERROR_HALF_LIFE
 from kvatlas.sim.workload import Turn, WorkloadResult
 from vllm_check.errors import CheckError
 from vllm_check.errors_of_half import Errors, late_mean

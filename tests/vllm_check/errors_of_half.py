@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvatlas.scorers.latency.fit import ERROR_HALF_LIFE
+from kvatlas.scorers.latency.fit_sums import ERROR_HALF_LIFE
 
 from .gateway import metric_sums
 

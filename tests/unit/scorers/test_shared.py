@@ -1,9 +1,8 @@
-"""What plugins learn of other processes: sums of fits, accounts, paces, sessions and cold requests."""
+"""What plugins learn of other processes: accounts, paces, sessions and cold requests."""
 
 from __future__ import annotations
 
 import math
-from random import Random
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from kvatlas.scorers.core.model import Candidate
 from kvatlas.scorers.core.shared import SharedSums, SharedUses
 from kvatlas.scorers.core.sibling_sessions import SiblingSessions, digest_of
 from kvatlas.scorers.latency.accounts import Accounts
-from kvatlas.scorers.latency.fit import LinearFit
 from kvatlas.scorers.latency.lines import (
     LOG_PACE,
     N_AHEAD,
@@ -25,54 +23,6 @@ from kvatlas.scorers.latency.lines import (
     TOKENS_IN_USE,
     WORK,
 )
-
-COSTS = (40.0, 0.09)
-
-
-def observe(fits: list[LinearFit], rng: Random) -> None:
-    features = (1.0, rng.uniform(100, 5000))
-    ms = sum(map(float.__mul__, COSTS, features)) * rng.uniform(0.9, 1.1)
-    for fit in fits:
-        fit.observe(features, ms)
-
-
-def test_fits_of_three_processes_know_together_what_one_would() -> None:
-    one, parts = LinearFit((30.0, 0.06)), [LinearFit((30.0, 0.06)) for _ in range(3)]
-    rng = Random(1)
-    for number in range(300):
-        observe([one, parts[number % 3]], rng)
-        for part in parts:
-            part.add_up([each.sums() for each in parts if each is not part])
-
-    assert one.state().is_fitted
-    for part in parts:
-        assert part.state().is_fitted
-        assert part.n_observations == pytest.approx(one.n_observations, rel=0.01)
-        assert part.coefficients == pytest.approx(one.coefficients, rel=0.01)
-
-
-def test_fit_returns_to_its_own_observations_when_the_others_are_gone() -> None:
-    fit, other = LinearFit((30.0, 0.06)), LinearFit((30.0, 0.06))
-    rng = Random(1)
-    for _ in range(100):
-        observe([other], rng)
-    fit.add_up([other.sums(), [1.0, 2.0]])
-    assert fit.state().is_fitted
-
-    fit.add_up([])
-
-    assert fit.n_observations == 0
-    assert fit.coefficients == (30.0, 0.06)
-
-
-def test_fit_keeps_most_of_what_it_knows_when_a_process_with_many_observations_joins() -> None:
-    fit, old = LinearFit((30.0, 0.06)), LinearFit((30.0, 0.06))
-    rng = Random(1)
-    for _ in range(500):
-        observe([old], rng)
-    observe([fit], rng)
-    fit.add_up([old.sums()])
-    assert fit.sums()[1] == 1.0
 
 
 def candidates() -> Candidates:
@@ -116,12 +66,12 @@ def test_accounts_that_make_no_sense_are_ignored(bad: list[float]) -> None:
 def test_pace_is_learned_from_each_observation_of_siblings_once() -> None:
     one, other = Accounts(), Accounts()
     for error in (0.2, 0.3, -0.1):
-        one.learn_pace(one.row("b"), error, slowest=8.0)
+        one.learn_pace(one.row("b"), error)
     told = lines(pace=one.columns(candidates())[LOG_PACE, 1], n_pace=3.0, targets=0.0, n_targets=0.0)
     other.shared.take("x", "b", told, now=0.0)  # a sibling that knows more
     assert other.columns(candidates())[LOG_PACE, 1] == told[LOG_PACE]
 
-    one.learn_pace(one.row("b"), 0.4, slowest=8.0)
+    one.learn_pace(one.row("b"), 0.4)
     target = told[LOG_PACE] + 0.4
     for _ in range(2):
         told = lines(pace=9.0, n_pace=4.0, targets=target, n_targets=1.0)

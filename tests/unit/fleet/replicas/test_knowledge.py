@@ -247,6 +247,19 @@ def test_sums_of_siblings_reach_the_policy_that_comes_in_force_later() -> None:
     assert later.doubts(now=0.0).keys() == {"e"}
 
 
+def test_sums_that_are_shared_by_another_name_forget_what_siblings_told_by_the_old_one() -> None:
+    audits, channels = [Audit(), Audit()], [Sums(lambda: 50.0), Sums(lambda: 50.0)]
+    for audit, channel in zip(audits, channels, strict=True):
+        channel.use({"old/audit": audit.shared})
+        audit.add(audited(300), now=50.0)
+    tell(channels[0], channels[1])
+
+    channels[1].use({"new/audit": audits[1].shared})
+    channels[1].drop("a")
+
+    assert audits[1].doubts(now=50.0) == {}
+
+
 def test_uses_of_siblings_are_as_old_as_they_were() -> None:
     seen: list[tuple[str, str, float]] = []
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.fleet.replicas.sums import Sums
+from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import PREFILL_SPEED, Candidate, RequestView
 from kvatlas.scorers.latency import accounts
 from kvatlas.scorers.latency.cost import LatencyCostScorer
-from kvatlas.scorers.latency.cost_model import MAX_PACE, CostModel
-from kvatlas.scorers.latency.lines import MEMORY, PREFILL
+from kvatlas.scorers.latency.cost_model import CostModel
+from kvatlas.scorers.latency.lines import MEMORY, PREFILL, TOKENS_IN_USE
+from kvatlas.scorers.latency.paces import MAX_PACE
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.releases import N_PARTS
 from support.candidates import endpoint, held, load
@@ -237,6 +241,47 @@ def test_removed_endpoints_are_forgotten_and_requests_there_may_end(monkeypatch:
     assert ms(costs, endpoint("kept"))[0] > 1700
     costs.ended(kept, tpot_s=None)
     assert ms(costs, endpoint("kept"))[0] < 1100
+
+
+def test_forgotten_endpoints_are_no_longer_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MAX_ROWS", 20)
+    costs, shown = model(), Sums(lambda: 0.0)
+    shown.use({"accounts": costs.accounts.shared})
+    sibling = Sums(lambda: 0.0)
+    other = model()
+    sibling.use({"accounts": other.accounts.shared})
+    for number in range(100):
+        costs.ended(send(costs, f"gone-{number}", 100), tpot_s=None)
+        for payload in shown.drain():
+            sibling.apply("a", payload)
+
+    decoded = [msgspec.msgpack.decode(payload) for payload in shown.whole()]
+    assert sum(map(len, decoded)) <= 21
+
+
+def test_prompts_under_way_are_found_though_endpoints_are_forgotten_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accounts, "MAX_ROWS", 20)
+    costs, prefix = model(), Prefix(array("I", range(64)))
+    request = RequestView(model="m", now=0.0, n_tokens=64, prefix=prefix)
+    old = [endpoint(f"old-{number}", prefix=held(n_blocks=4)) for number in range(24)]
+    costs.expect(request, Candidates.of(old))
+    costs.picked(request, routed_to(old[-1], n_tokens=64))
+
+    found = costs.expect(request, Candidates.of([old[-1], endpoint("new")]))
+    assert [each.n_requests for each in found.sharing] == [1]
+    assert found.accounts[TOKENS_IN_USE].tolist() == [64.0, 0.0]
+
+
+def test_one_stall_does_not_move_the_time_for_which_blocks_are_held() -> None:
+    costs = model()
+    for number in range(50):
+        costs.ended(send(costs, "a", 100, now=float(number)), tpot_s=0.02)
+    before = costs.residence_ms("m")
+
+    costs.ended(send(costs, "a", 100, now=60.0), tpot_s=300.0)
+    assert before < costs.residence_ms("m") < 1.1 * before
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 10)

@@ -287,7 +287,7 @@ def test_nothing_placed_on_a_fast_endpoint_makes_no_cost_negative() -> None:
         pick_of(scorer, busy, fast)
     accounts = scorer.model.accounts
     for _ in range(200):
-        accounts.learn_pace(accounts.row("fast"), -0.5, slowest=8.0)
+        accounts.learn_pace(accounts.row("fast"), -0.5)
 
     ratings = rated(scorer, REQUEST, [busy, fast])
 

@@ -12,7 +12,7 @@ from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.ratings import Parts
 from kvatlas.scorers.core.slo import Slo
-from kvatlas.scorers.latency import objectives
+from kvatlas.scorers.latency import accounts, objectives
 from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from kvatlas.scorers.latency.lengths import PRIOR_TOKENS
 from kvatlas.scorers.latency.objectives import RunningObjectives
@@ -95,6 +95,18 @@ def test_request_keeps_away_from_steps_that_others_need_short() -> None:
         scorer.ended(each, tpot_s=None)
     first, second = costs(scorer, loose, a, b)
     assert first == second
+
+
+def test_objectives_of_requests_that_never_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "MAX_OPEN", 10)
+    scorer, fresh = FleetCostScorer(PARAMS, TIERS), FleetCostScorer(PARAMS, TIERS)
+    a, b = endpoint("a"), endpoint("b")
+    sent = [send(scorer, a, tpot_ms=15.0) for _ in range(30)]
+    for each in sent:
+        scorer.ended(each, tpot_s=None)
+
+    loose = wanting(tpot=500)
+    assert costs(scorer, loose, a, b) == costs(fresh, loose, a, b)
 
 
 def test_prompt_endangers_most_where_prompts_already_take_the_time_of_steps() -> None:
