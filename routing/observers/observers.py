@@ -121,7 +121,9 @@ class Observers:
     def ended(self, completion: Completion) -> None:
         """Observe the end of a request."""
         if self.shadow is not None and completion.route is not None:
-            self.shadow.ended(completion.route.decision, tpot_s=completion.tpot_s)
+            self.shadow.ended(
+                completion.route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
+            )
         if self.recorder is not None:
             self.recorder.ended(completion)
 

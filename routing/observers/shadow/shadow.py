@@ -152,9 +152,9 @@ class Shadow:
         """Learn from a first token, soon."""
         asyncio.get_running_loop().call_soon(self._learn, decision, ttft_s)
 
-    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
-        """Learn from the end of a request, soon."""
-        asyncio.get_running_loop().call_soon(self._end, decision, tpot_s)
+    def ended(self, decision: Decision, *, tpot_s: float | None, n_output: int | None) -> None:
+        """Learn from the end of a request, soon; see `Profile.ended`."""
+        asyncio.get_running_loop().call_soon(self._end, decision, tpot_s, n_output)
 
     async def _follow(self) -> None:
         while True:
@@ -228,9 +228,9 @@ class Shadow:
         learned = decision.computing if isinstance(profile, Profile) else decision
         self._count(profile.answered(learned, ttft_s=ttft_s))
 
-    def _end(self, decision: Decision, tpot_s: float | None) -> None:
+    def _end(self, decision: Decision, tpot_s: float | None, n_output: int | None) -> None:
         if self._plan is not None:
-            self._count(self._plan.profile.ended(decision, tpot_s=tpot_s))
+            self._count(self._plan.profile.ended(decision, tpot_s=tpot_s, n_output=n_output))
 
     def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
         """Return the times of both endpoints that compute the prompt, once learned costs predict better than initial ones."""

@@ -103,7 +103,14 @@ def random_fleet(rng: Random) -> list[Candidate]:
     ]
 
 
-@pytest.mark.parametrize("text", [pytest.param(HEAD, id="default"), pytest.param(LEARNING, id="learning")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(HEAD, id="default"),
+        pytest.param(LEARNING, id="learning"),
+        pytest.param(HEAD + "policy: latency\n", id="latency"),
+    ],
+)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_shadow_equal_to_the_live_configuration_never_disagrees(text: str, seed: int) -> None:
@@ -122,6 +129,10 @@ def test_shadow_equal_to_the_live_configuration_never_disagrees(text: str, seed:
                 ttft_s = rng.random()
                 profile.answered(decision, ttft_s=ttft_s)
                 shadow.first_token(decision, ttft_s=ttft_s)
+            if rng.random() < 0.7:
+                tpot_s, n_output = rng.uniform(0.01, 0.1), rng.choice((None, 3, 2000))
+                profile.ended(decision, tpot_s=tpot_s, n_output=n_output)
+                shadow.ended(decision, tpot_s=tpot_s, n_output=n_output)
             if rng.random() < 0.7:
                 await settled()
         await settled()
@@ -353,7 +364,7 @@ async def test_shadow_without_stages_learns_from_the_server_that_computed_the_pr
     decision = routed(shadow, make_plan(live).profile, VIEW, list(STAGED))
 
     shadow.first_token(decision, ttft_s=0.1)
-    shadow.ended(decision, tpot_s=0.01)
+    shadow.ended(decision, tpot_s=0.01, n_output=9)
     await settled()
 
     assert ([each.picked for each in learned], shadow.refusal, shadow.faults) == ([("p0",)], "", {})
