@@ -111,13 +111,13 @@ def cost_quantities(
         uncached = np.maximum(0.0, n_tokens - figures[2 * n_tiers] * tokens_per_block)
         reused = _reused(figures, n_tiers) if reused is None else reused
         lines[N_FEATURES:] = reused[1 : 1 + n_loads] * tokens_per_block
-        on_gpu = n_tokens - uncached - np.add.reduce(lines[N_FEATURES:], axis=0)
+        on_gpu = n_tokens - uncached - _total(lines[N_FEATURES:])
         uncached = uncached + _part_lost(state, accounts) * np.maximum(0.0, on_gpu)
     lines[PREFILL] = uncached
     lines[ATTENTION] = uncached * (n_tokens - uncached / 2.0) / MILLION
     lines[BATCH] = np.fmax(state[REQUESTS], running_now(state))  # NaN is unknown
     lines[QUEUE] = _tokens_ahead(now, state, accounts, tokens_per_ms, tokens_each=typical_work)
-    new_tokens = uncached + np.add.reduce(lines[N_FEATURES:], axis=0)
+    new_tokens = uncached + _total(lines[N_FEATURES:])
     lines[MEMORY] = residence_ms * _missing_memory(
         n_tokens, new_tokens, state, accounts, typical_tokens, output_tokens
     )
@@ -170,7 +170,7 @@ def fleet_costs(
     price = price_anywhere + here * (factor * np.fmax(accounts[N_AHEAD], state[WAITING]))
     work_ms = costs[PREFILL] * features[PREFILL] + costs[ATTENTION] * features[ATTENTION]
     others_ms = price * work_ms
-    new_tokens = features[PREFILL] + np.add.reduce(features[N_FEATURES:], axis=0)
+    new_tokens = features[PREFILL] + _total(features[N_FEATURES:])
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
     memory_ms = residency_ms * unknown_as_zero(used_now(state)) * taken + token_ms * displaced
     terms = costs * features
@@ -182,7 +182,7 @@ def fleet_costs(
             terms[OVERHEAD] + terms[BATCH] + terms[ADAPTER],
             terms[QUEUE] + (1.0 - shifted) * terms[MEMORY],
             terms[PREFILL] + terms[ATTENTION],
-            np.add.reduce(terms[N_FEATURES:], axis=0),
+            _total(terms[N_FEATURES:]),
             others_ms,
             memory_ms,
             0.0 - saved_ms,
@@ -375,6 +375,11 @@ def _more_placed(n: int, accounts: FloatArray, line: int, now: float, fade_s: fl
     placed = np.broadcast_to(accounts[line] * np.array(faded), n)
     mean = _mean(placed)
     return np.zeros(n) if mean <= 0.0 else placed / mean - 1.0
+
+
+def _total(lines: FloatArray) -> FloatArray:
+    """Return the sums by endpoint, 0 without lines; added in order, which numpy does not do for a single endpoint."""
+    return sum(lines, np.zeros(lines.shape[1]))
 
 
 def _mean(numbers: FloatArray) -> float:
