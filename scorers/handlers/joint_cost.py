@@ -97,6 +97,7 @@ class JointCostHandler:
             **self.model.alone.shared_sums(),
             "pairs": pairs.ttft.fits.shared,
             "links": pairs.links.shared,
+            "rates": self.model.rates.shared,
         }
 
     def place(

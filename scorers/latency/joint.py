@@ -20,7 +20,7 @@ from .lines import MEMORY, QUEUE
 from .links import Link
 from .pairs import PairCosts, PairTimes, Transfer
 from .params import LatencyCostParams
-from .rate import Rate
+from .rate import Rate, SharedRates
 
 MOST_WAIT = 0.25
 """Largest part of an expected time that may be a wait if its costs are to be learned from."""
@@ -81,8 +81,9 @@ class JointModel:
     Attributes:
         alone: model of endpoints that serve requests alone, and of the times per output token of all.
         pairs: costs of pairs.
-        answered_per_ms: requests per millisecond, all of which go to endpoints that decode.
+        answered_per_ms: requests per millisecond of all processes; all of them go to endpoints that decode.
         computed_per_ms: those of which endpoints that prefill compute the prompt.
+        rates: shares both with other processes.
     """
 
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str], transfer: Transfer) -> None:
@@ -90,6 +91,7 @@ class JointModel:
         self.alone = CostModel(params, tiers)
         self.pairs = PairCosts(params, tiers, transfer)
         self.answered_per_ms, self.computed_per_ms = Rate(), Rate()
+        self.rates = SharedRates({"answered": self.answered_per_ms, "computed": self.computed_per_ms})
         self._last: Weighed | None = None
         """What was expected of the latest request: it is the one that is picked next."""
 
@@ -110,11 +112,11 @@ class JointModel:
         """Follow a request that was sent to an endpoint, and the part of it that another one does."""
         found, self._last = self._last, None
         self.alone.picked(request, decision)
-        self.answered_per_ms.add(request.now)
+        self.rates.add("answered", request.now)
         computing = decision.computing
         if computing is decision:
             return
-        self.computed_per_ms.add(request.now)
+        self.rates.add("computed", request.now)
         row = column = None
         if found is not None and found.request is request and found.pairs is not None:
             row = found.prefill.row(computing.picked[0])

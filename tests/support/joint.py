@@ -12,6 +12,8 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.placement_option import PlacementOption
 from kvatlas.scorers.core.scheduler import Scheduler
+from kvatlas.scorers.handlers.joint_cost import JointCostHandler
+from kvatlas.scorers.latency.joint import JointModel
 from support.plans import config
 from support.rating import decide
 from support.stages import FILTERS
@@ -60,3 +62,9 @@ def answer(scheduler: Scheduler, decision: Decision, *, ms: float, tpot_ms: floa
     assert scheduler.answered(decision, ttft_s=ms / 1000.0) == ()
     tpot_s = tpot_ms / 1000.0 if tpot_ms is not None else None
     assert scheduler.ended(decision, tpot_s=tpot_s) == ()
+
+
+def model_of(scheduler: Scheduler) -> JointModel:
+    """Return the model of its handler."""
+    assert isinstance(scheduler.handler, JointCostHandler)
+    return scheduler.handler.model

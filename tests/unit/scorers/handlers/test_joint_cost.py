@@ -375,7 +375,7 @@ def test_costs_of_pairs_and_requests_under_way_are_shared_with_other_processes()
     sent = send(there, fleet, n_tokens=4000)
     assert set(here.shared.sums) == set(there.shared.sums)
     names = {name.rpartition("/")[2] for name in here.shared.sums}
-    assert names == {"accounts", "ttft", "tpot", "pairs", "links", "lengths", "means"}
+    assert names == {"accounts", "ttft", "tpot", "pairs", "links", "lengths", "means", "rates"}
 
     before = decide(here, request(4000), fleet)
     for name, theirs in there.shared.sums.items():
