@@ -13,6 +13,7 @@ from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 from ..core.shared import Contribution, SharedSums
+from .busy_period import BusyPeriods, PlannedPrompt
 from .held_prompts import HeldPrompt, HeldPrompts, Sharing, held_tokens
 from .lines import (
     BOOKED,
@@ -76,7 +77,7 @@ class OpenRequest(msgspec.Struct, gc=False):
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
         is_new: whether no endpoint had more of its prompt than another.
-        ready_at: monotonic seconds at which its prompt is expected to be computed.
+        planned: its prompt among those that its endpoint computes, from `Accounts.open`; None if another one does.
         is_foreseen: whether the expectation included all requests sent there before. It did not if a sibling picked the same
             endpoint at the same time; its time is then not learned from.
     """
@@ -97,7 +98,7 @@ class OpenRequest(msgspec.Struct, gc=False):
     has_begun: bool = False
     computes: bool = True
     is_new: bool = False
-    ready_at: float = 0.0
+    planned: PlannedPrompt | None = None
     is_foreseen: bool = True
 
 
@@ -128,6 +129,7 @@ class Accounts:
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
+        self._periods = BusyPeriods()
         self._prompts = HeldPrompts()
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
@@ -197,8 +199,10 @@ class Accounts:
                 request.tokens if request.is_new else 0.0
             )
             cells[PLACED_AT, row] = now
-            cells[READY_AT, row] = request.ready_at = max(now, cells[READY_AT, row]) + busy_ms / 1000.0
-            if cells[N_AHEAD, row] == 0 and not self._siblings.n_ahead(row):
+            request.planned = self._periods.plan(
+                cells, row, self._siblings, work=request.work, busy_s=busy_ms / 1000.0, now=now
+            )
+            if cells[N_AHEAD, row] == 0 and not self._siblings.number(N_AHEAD, row):
                 cells[SINCE, row] = now
             cells[N_AHEAD, row] += 1
             cells[WORK, row] += request.work
@@ -243,7 +247,8 @@ class Accounts:
             transfer_ms: time of the transfer.
         """
         sent, column = self._table[SENT_AT], self._table[:, receiver]
-        start, seconds = max(request.ready_at, float(sent[request.row])), transfer_ms / 1000.0
+        start = max(float(self._cells[READY_AT, request.row]), float(sent[request.row]))
+        seconds = transfer_ms / 1000.0
         done = start + seconds
         if start > column[RECEIVED_AT]:
             column[RECEIVING_AT], column[RECEIVED_AT] = start, done
@@ -256,10 +261,9 @@ class Accounts:
         self._note(receiver)
 
     def computed(self, request: OpenRequest, *, by: float) -> None:
-        """Note that a prompt was computed by that time; what is behind it is ready sooner by as much as it was."""
-        if request.row >= 0 and request.computes and request.ready_at > by:
-            self._table[READY_AT, request.row] -= request.ready_at - by
-            request.ready_at = by
+        """Note that a prompt was computed by that time, so that those behind it may be ready sooner than planned."""
+        if request.row >= 0 and request.planned is not None:
+            self._periods.computed(self._cells, request.row, request.planned, by=by)
             self._note(request.row)
 
     def ended(self, decision: Decision) -> OpenRequest | None:
@@ -303,6 +307,8 @@ class Accounts:
     def _drop(self, request: OpenRequest) -> None:
         if request.prompt is not None:
             self._prompts.remove(request.prompt, has_begun=request.has_begun)
+        if request.planned is not None:
+            request.planned.period.remove(request.planned)
         if request.row < 0:
             return
         if request.has_begun:
@@ -374,6 +380,7 @@ class Accounts:
         self._names = [name for name, _ in kept]
         self._siblings.move(moved)
         self.releases.move(moved)
+        self._periods.move(moved)
         self._latest.clear()
         if self.shared.on_change is not None:
             for name in forgotten:

@@ -21,6 +21,7 @@ from .lines import (
     RECEIVED_AT,
     RECEIVING_AT,
     SENT_AT,
+    WORK,
 )
 
 TRANSFER, WAIT, STEP = range(3)
@@ -150,12 +151,14 @@ def pair_times(
         times_ms: gets transfer, wait and time to first token of each pair, shape (3, p, d).
     """
     now, accounts, tail = numbers.now, computing.accounts, computing.tail
-    computing.features[QUEUE] += _tokens_ahead(computing, numbers)
+    left_ms = np.maximum(0.0, accounts[READY_AT] - now) * 1000.0
+    ahead_ms = _ahead_ms(computing, left_ms, numbers)
+    computing.features[QUEUE] += ahead_ms * (1.0 / computing.costs[PREFILL])
     prefill_ms[:] = 0.0
     for cost, line in zip(computing.costs, computing.features, strict=True):
         prefill_ms += cost * line
     transfer_ms = numbers.latency_ms + speeds * receiving.tokens
-    sent_ms = (accounts[SENT_AT] - now) * 1000.0
+    sent_ms = (accounts[SENT_AT] - now) * 1000.0 - (left_ms - ahead_ms)
     receiving_ms, received_ms = (
         (receiving.accounts[line] - now) * 1000.0 for line in (RECEIVING_AT, RECEIVED_AT)
     )
@@ -209,14 +212,16 @@ def placement_sums(
     np.minimum(alone[4], np.minimum.reduce(pairs, axis=0), out=alone[4])
 
 
-def _tokens_ahead(computing: Computing, numbers: PairNumbers) -> FloatArray:
+def _ahead_ms(computing: Computing, left_ms: FloatArray, numbers: PairNumbers) -> FloatArray:
+    """Return the milliseconds until earlier prompts are computed: of what is planned at most those that may not be yet."""
     accounts, state = computing.accounts, computing.state
-    left_ms = np.maximum(0.0, accounts[READY_AT] - numbers.now) * 1000.0
     is_idle = (state[WAITING] + state[RUNNING] == 0.0) & (
         state[UPDATED_AT] > accounts[BUSY_AT] + numbers.settle_s
     )
-    tokens: FloatArray = np.where(is_idle, 0.0, left_ms) * (1.0 / computing.costs[PREFILL])
-    return tokens
+    ahead_ms: FloatArray = np.where(
+        is_idle, 0.0, np.minimum(left_ms, accounts[WORK] * computing.costs[PREFILL])
+    )
+    return ahead_ms
 
 
 def _work_ms(features: FloatArray, costs: FloatArray) -> FloatArray:

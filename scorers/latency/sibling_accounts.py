@@ -104,10 +104,10 @@ class SiblingAccounts:
         else:
             self._taught.pop(row, None)
 
-    def n_ahead(self, row: int) -> float:
-        """Return the requests of the siblings on an endpoint whose response has not begun."""
+    def number(self, line: int, row: int) -> float:
+        """Return one line of an endpoint, 0 if the siblings have nothing there."""
         column = self._columns.get(row)
-        return float(column[N_AHEAD]) if column is not None else 0.0
+        return float(column[line]) if column is not None else 0.0
 
     def add_to(self, table: FloatArray, places: RowArray) -> None:
         """Add the siblings' accounts to own ones, in place.

@@ -13,7 +13,7 @@ namespace kvatlas::scorers {
 
 // Lines of features and of accounts that are read here, see scorers/latency/features.py and lines.py.
 enum FeatureLine { kQueue = 1, kPrefill = 2, kAttention = 3, kBatch = 4, kMemory = 5 };
-enum AccountLine { kBusyAt = 7, kReadyAt = 12, kSentAt = 13, kReceivingAt = 14, kReceivedAt = 15, kAccountLines = 16 };
+enum AccountLine { kWork = 0, kBusyAt = 7, kReadyAt = 12, kSentAt = 13, kReceivingAt = 14, kReceivedAt = 15, kAccountLines = 16 };
 enum LoadLine { kLoadWaiting = 0, kLoadRunning = 1, kLoadUtilization = 3, kLoadUpdatedAt = 4, kLoadLines = 7 };
 
 // Lines of numbers, each at its distance in memory; a table with one row has the same number in each.
@@ -42,11 +42,15 @@ struct Computing {
     Lines costs, accounts, loads, tail;
     size_t n, n_features;
 
-    double tokens_ahead(size_t row, const PairNumbers& numbers) const {
-        const double left_ms = greater(0.0, accounts(kReadyAt, row) - numbers.now) * 1000.0;
+    double left_ms(size_t row, const PairNumbers& numbers) const {
+        return greater(0.0, accounts(kReadyAt, row) - numbers.now) * 1000.0;
+    }
+
+    // Until earlier prompts are computed: of what is planned at most those that may not be yet.
+    double ahead_ms(size_t row, const PairNumbers& numbers) const {
         const bool is_idle = loads(kLoadWaiting, row) + loads(kLoadRunning, row) == 0.0 &&
                              loads(kLoadUpdatedAt, row) > accounts(kBusyAt, row) + numbers.settle_s;
-        return (is_idle ? 0.0 : left_ms) * (1.0 / costs(kPrefill, row));
+        return is_idle ? 0.0 : lesser(left_ms(row, numbers), accounts(kWork, row) * costs(kPrefill, row));
     }
 
     double prefill_ms(size_t row) const {
@@ -75,9 +79,11 @@ inline void fill_pair_times(const Computing& computing, const Receiving& receivi
         tokens[at] = receiving.tokens(0, at);
     }
     for (size_t row = 0; row < computing.n; ++row) {
-        computing.features[kQueue * computing.n + row] += computing.tokens_ahead(row, numbers);
+        const double ahead = computing.ahead_ms(row, numbers);
+        computing.features[kQueue * computing.n + row] += ahead * (1.0 / computing.costs(kPrefill, row));
         const double prefill = prefill_ms[row] = computing.prefill_ms(row);
-        const double start = greater(prefill, (computing.accounts(kSentAt, row) - numbers.now) * 1000.0);
+        const double sent = (computing.accounts(kSentAt, row) - numbers.now) * 1000.0 - (computing.left_ms(row, numbers) - ahead);
+        const double start = greater(prefill, sent);
         const double transfer_cost = computing.tail(0, row), wait_cost = computing.tail(1, row), step_cost = computing.tail(2, row);
         double* transfers = &times[row * receiving.n];
         for (size_t at = 0; at < receiving.n; ++at) {
