@@ -42,7 +42,7 @@ class Dispatcher:
         """Return the route of a decision, after booking it. There is no pause, so that no booking is lost.
 
         Args:
-            policy: made the decision, and its plugins learn from it.
+            policy: made the decision. Its plugins learn from it, and from the response to its end.
             view: the request as scorers saw it.
             prefix: block keys of its prompt, None if it has none.
             decision: on the request; at least one endpoint is picked.
@@ -59,22 +59,26 @@ class Dispatcher:
         if faults or more_faults:
             self._records.count_faults(faults + more_faults)
         placement = decision.placement
+        # With a prefill stage the tokens come from there instead of being computed, before the first byte all the same.
+        booking = self._fleet.in_flight.book(
+            best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
+        )
+        arrival, shadow = self._records.routed(view, decision, prefix, repeat)
         return Route(
             self._addresses(decision),
             decision,
             headers or NO_HEADERS,
-            # With a prefill stage the tokens come from there instead of being computed, before the first byte all the same.
-            self._fleet.in_flight.book(
-                best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
-            ),
+            booking,
             rewrite,
             prediction,
-            self._records.routed(view, decision, prefix, repeat),
+            arrival,
             placement.headers if placement is not None else NO_HEADERS,
             reporters=policy.requests.reporters,
             parts=tuple(self._part(each, view, prefix) for each in placement.stages)
             if placement is not None
             else (),
+            profile=profile,
+            shadow=shadow,
         )
 
     def _part(self, stage: Stage, view: RequestView, prefix: Prefix | None) -> Part:

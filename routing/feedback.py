@@ -17,6 +17,9 @@ SGLANG = "sglang"
 class Feedback:
     """Learns from responses as the gateway passes them on.
 
+    Plugins learn from the requests of which they saw the pick: a request's callbacks go through the profile that dispatched
+    it, whatever changes meanwhile.
+
     Args:
         picker: routed the requests.
     """
@@ -39,9 +42,10 @@ class Feedback:
                 self._picker.fleet.predictions.begun(prediction)
         if response.is_first_token and response.served in (None, route.addresses[0]):
             ttft_s = time.monotonic() - route.booking.at
-            picker = self._picker
-            picker.records.count_faults(picker.policy.profile.answered(route.decision, ttft_s=ttft_s))
-            picker.records.first_token(route.decision, ttft_s=ttft_s)
+            records = self._picker.records
+            if route.profile is not None:
+                records.count_faults(route.profile.answered(route.decision, ttft_s=ttft_s))
+            records.first_token(route, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
         """Book the end of a request, routed or not, and audit what was predicted."""
@@ -53,10 +57,11 @@ class Feedback:
 
     def _settle(self, route: Route, completion: Completion) -> None:
         picker = self._picker
-        faults = picker.policy.profile.ended(
-            route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
-        )
-        picker.records.count_faults(faults)
+        if route.profile is not None:
+            faults = route.profile.ended(
+                route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
+            )
+            picker.records.count_faults(faults)
         for booking in (route.booking, *(part.booking for part in route.parts)):
             if booking is not None and completion.is_hidden:
                 booking.unseen()

@@ -13,6 +13,7 @@ from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision
 from ..scorers.core.faults import PluginFault
 from ..scorers.core.model import RequestView
+from ..scorers.core.scheduler import Deciding
 from ..scorers.core.shadow import Draws, Repeat
 from .decider import usable_tokens
 from .decision_log import DecisionLog
@@ -59,9 +60,11 @@ class Records:
 
     def routed(
         self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None
-    ) -> Arrival | None:
-        """Pass a routed request on to the observers; returns what `ended` needs of it."""
-        return self._observers.routed(view, decision, prefix, repeat) if self._observers is not None else None
+    ) -> tuple[Arrival | None, Deciding | None]:
+        """Pass a routed request on to the observers; returns what its route keeps for them, see `Route`."""
+        if self._observers is None:
+            return None, None
+        return self._observers.routed(view, decision, prefix, repeat)
 
     def counted(self, result: RoutingResult, started: float) -> RoutingResult:
         """Count a result and the time since `started`, and return the result."""
@@ -72,10 +75,10 @@ class Records:
         self.metrics.decision_seconds.observe(time.perf_counter() - started)
         return result
 
-    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
+    def first_token(self, route: Route, *, ttft_s: float) -> None:
         """Pass the time of a first token on to the observers."""
         if self._observers is not None:
-            self._observers.first_token(decision, ttft_s=ttft_s)
+            self._observers.first_token(route, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
         """Pass the end of a request on to the observers."""

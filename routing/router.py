@@ -15,6 +15,7 @@ from ..fleet.in_flight import Booking
 from ..indexer.predicted import Prediction
 from ..scorers.core.around import AttributeReporter
 from ..scorers.core.decision import Decision
+from ..scorers.core.scheduler import Deciding
 from ..tokenization.eventual import Eventual
 
 
@@ -119,6 +120,8 @@ class Route(msgspec.Struct, frozen=True):
         request_headers: lower-case name -> value, to set on the request that the engine gets.
         reporters: report numbers about the request to the gateway, at its end.
         parts: what other endpoints do of the request; empty if the first of `addresses` does all.
+        profile: made the decision. Its plugins learn from the response, whatever configuration is in force then. None: none does.
+        shadow: the shadow's profile at that time, which learns likewise; None if there is no shadow.
     """
 
     addresses: tuple[str, ...]
@@ -131,6 +134,8 @@ class Route(msgspec.Struct, frozen=True):
     request_headers: Mapping[str, str] = {}
     reporters: tuple[AttributeReporter, ...] = ()
     parts: tuple[Part, ...] = ()
+    profile: Deciding | None = None
+    shadow: Deciding | None = None
 
 
 class RefusalCode(Enum):

@@ -15,10 +15,11 @@ from ...indexer.prefix import Prefix
 from ...scorers.core.base import Rng
 from ...scorers.core.decision import Decision
 from ...scorers.core.model import RequestView
+from ...scorers.core.scheduler import Deciding
 from ...scorers.core.shadow import Draws, Repeat
 from ..kv_size import KvSize, kv_size
 from ..outcome import Completion
-from ..router import Arrival
+from ..router import Arrival, Route
 from .capacity.curve import CapacityCurve
 from .capacity.metrics import capacity_families
 from .recorder.metrics import recorder_families
@@ -103,27 +104,27 @@ class Observers:
 
     def routed(
         self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None
-    ) -> Arrival | None:
-        """Observe a routed request; returns what `ended` needs of it."""
+    ) -> tuple[Arrival | None, Deciding | None]:
+        """Observe a routed request; returns what its route keeps for `first_token` and `ended`, see `Route`."""
+        shadow: Deciding | None = None
         if self.shadow is not None and repeat is not None:
-            self.shadow.routed(view, decision, repeat)
+            shadow = self.shadow.routed(view, decision, repeat)
         if self.capacity is not None:
             self.capacity.routed(decision, prefix)
         if self.directory is not None:
             self.directory.routed(prefix, now=view.now)
-        return self.recorder.routed(decision, prefix) if self.recorder is not None else None
+        return self.recorder.routed(decision, prefix) if self.recorder is not None else None, shadow
 
-    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
+    def first_token(self, route: Route, *, ttft_s: float) -> None:
         """Observe the first token of a routed request."""
         if self.shadow is not None:
-            self.shadow.first_token(decision, ttft_s=ttft_s)
+            self.shadow.first_token(route.decision, route.shadow, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
         """Observe the end of a request."""
         if self.shadow is not None and completion.route is not None:
-            self.shadow.ended(
-                completion.route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
-            )
+            route, n_output = completion.route, completion.output_tokens
+            self.shadow.ended(route.decision, route.shadow, tpot_s=completion.tpot_s, n_output=n_output)
         if self.recorder is not None:
             self.recorder.ended(completion)
 

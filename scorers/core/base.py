@@ -190,7 +190,10 @@ class LearnsFromAnswers(Protocol):
     """Plugin with a callback for the time to first token."""
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Handle the first bytes of a streamed response, which came `ttft_s` seconds after the pick."""
+        """Handle the first bytes of a streamed response, which came `ttft_s` seconds after the pick.
+
+        Called for requests whose pick the plugin saw, also if another configuration is in force by then.
+        """
         ...
 
 
@@ -220,6 +223,8 @@ class LearnsFromEnds(Protocol):
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Handle the end of a routed request, however it ended.
+
+        Called once for each request whose pick the plugin saw, also if another configuration is in force by then.
 
         Args:
             decision: that routed it.

@@ -164,11 +164,15 @@ class Scheduler:
         return headers, faults
 
     def _parts(self, decision: Decision) -> Iterator[tuple[Profile, Decision]]:
-        """Yield each profile that decided, with its decision; profiles that the configuration no longer has are left out."""
+        """Yield each profile that decided, with its decision.
+
+        A shadow follows the decisions of another configuration: profiles that only the other one has are left out, here and at
+        each later callback alike.
+        """
         if self._common is not None:
             yield self._common, decision
         placement = decision.placement
-        if placement is None:  # another configuration's, which this one shadows or follows
+        if placement is None:  # another configuration's, which this one shadows
             yield next(iter(self._profiles.values())), decision
             return
         if (profile := self._profiles.get(placement.profile)) is not None:

@@ -25,6 +25,7 @@ from ....scorers.core.decision import Decision
 from ....scorers.core.faults import PluginFault
 from ....scorers.core.model import RequestView
 from ....scorers.core.profile import Profile
+from ....scorers.core.scheduler import Deciding
 from ....scorers.core.shadow import Draws, Repeat, ShadowTally
 from ....scorers.latency.cost import LatencyCostScorer
 from ....scorers.latency.params import LatencyCostParams
@@ -144,17 +145,32 @@ class Shadow:
         """Return draws for the live decision; None if they need not be repeated."""
         return Draws(rng) if self._plan is not None else None
 
-    def routed(self, view: RequestView, decision: Decision, repeat: Repeat) -> None:
-        """Decide on a routed request, soon, with the candidates and draws of its decision."""
-        asyncio.get_running_loop().call_soon(self._decide, view, decision, repeat)
+    def routed(self, view: RequestView, decision: Decision, repeat: Repeat) -> Deciding | None:
+        """Decide on a routed request, soon, with the candidates and draws of its decision.
 
-    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from a first token, soon."""
-        asyncio.get_running_loop().call_soon(self._learn, decision, ttft_s)
+        Returns the profile that decides, for `first_token` and `ended`: its plugins saw the pick, and another may be in use
+        by then. None before there is one.
+        """
+        profile = self._plan.profile if self._plan is not None else None
+        if profile is not None:
+            asyncio.get_running_loop().call_soon(self._decide, profile, view, decision, repeat)
+        return profile
 
-    def ended(self, decision: Decision, *, tpot_s: float | None, n_output: int | None) -> None:
-        """Learn from the end of a request, soon; see `Profile.ended`."""
-        asyncio.get_running_loop().call_soon(self._end, decision, tpot_s, n_output)
+    def first_token(self, decision: Decision, profile: Deciding | None, *, ttft_s: float) -> None:
+        """Learn from a first token, soon; `profile` as `routed` returned it."""
+        asyncio.get_running_loop().call_soon(self._learn, profile, decision, ttft_s)
+
+    def ended(
+        self,
+        decision: Decision,
+        profile: Deciding | None,
+        *,
+        tpot_s: float | None,
+        n_output: int | None = None,
+    ) -> None:
+        """Learn from the end of a request, soon; `profile` as `routed` returned it."""
+        if profile is not None:
+            asyncio.get_running_loop().call_soon(self._end, profile, decision, tpot_s, n_output)
 
     async def _follow(self) -> None:
         while True:
@@ -198,10 +214,7 @@ class Shadow:
     def _begin(self) -> None:
         self.tally, self.since = ShadowTally(), self._clock()
 
-    def _decide(self, view: RequestView, decision: Decision, repeat: Repeat) -> None:
-        plan = self._plan
-        if plan is None:
-            return
+    def _decide(self, profile: Deciding, view: RequestView, decision: Decision, repeat: Repeat) -> None:
         if decision.config_generation != self._generation:
             self._generation = decision.config_generation
             self._begin()
@@ -211,26 +224,24 @@ class Shadow:
             self.over_budget += 1
         else:
             begin = self._cpu()
-            own = plan.profile.decide(view, repeat.candidates, rng=repeat.draws.replay())
+            own = profile.decide(view, repeat.candidates, rng=repeat.draws.replay())
             self.tally.add(decision, own, self._expected_ttft_s(view, decision, own))
             self._count(own.faults)
             spent = self._cpu() - begin
             self.cpu_s += spent
             self._budget.spend(spent)
-        self._count(plan.profile.picked(view, decision))
+        self._count(profile.picked(view, decision))
 
-    def _learn(self, decision: Decision, ttft_s: float) -> None:
+    def _learn(self, profile: Deciding | None, decision: Decision, ttft_s: float) -> None:
         self._latency.answered(decision.computing, ttft_s=ttft_s)
-        if self._plan is None:
+        if profile is None:
             return
-        profile = self._plan.profile
         # one profile knows no stages: it learns from the endpoint that computed the prompt
         learned = decision.computing if isinstance(profile, Profile) else decision
         self._count(profile.answered(learned, ttft_s=ttft_s))
 
-    def _end(self, decision: Decision, tpot_s: float | None, n_output: int | None) -> None:
-        if self._plan is not None:
-            self._count(self._plan.profile.ended(decision, tpot_s=tpot_s, n_output=n_output))
+    def _end(self, profile: Deciding, decision: Decision, tpot_s: float | None, n_output: int | None) -> None:
+        self._count(profile.ended(decision, tpot_s=tpot_s, n_output=n_output))
 
     def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
         """Return the times of both endpoints that compute the prompt, once learned costs predict better than initial ones."""

@@ -180,8 +180,7 @@ async def test_fleet_knows_how_old_a_load_decisions_accept(picker: Picker, fleet
 async def test_only_first_tokens_of_the_picked_endpoint_teach(
     picker: Picker, learner: Learner, *, is_first_token: bool, served: str | None, n_times: int
 ) -> None:
-    fixed = await routed(picker)
-    route = Route(("10.0.0.1:8000",), fixed.decision, booking=fixed.booking)
+    route = replace(await routed(picker), addresses=("10.0.0.1:8000",))
 
     Feedback(picker).begun(ResponseBegun(route, is_first_token=is_first_token, served=served))
 
@@ -190,7 +189,7 @@ async def test_only_first_tokens_of_the_picked_endpoint_teach(
 
 
 async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: Learner) -> None:
-    route = Route(("10.0.0.1:8000",), (await routed(picker)).decision)
+    route = replace(await routed(picker), booking=None)
 
     Feedback(picker).begun(ResponseBegun(route, is_first_token=True, served=None))
     Feedback(picker).ended(completed(route))

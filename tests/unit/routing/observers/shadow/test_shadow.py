@@ -77,13 +77,20 @@ async def settled() -> None:
 
 def routed(shadow: Shadow, profile: Deciding, view: RequestView, fleet: list[Candidate]) -> Decision:
     """Make a live decision, and pass it to the shadow."""
+    return learned(shadow, profile, view, fleet)[0]
+
+
+def learned(
+    shadow: Shadow, profile: Deciding, view: RequestView, fleet: list[Candidate]
+) -> tuple[Decision, Deciding | None]:
+    """Make a live decision, pass it to the shadow, and return which of its profiles learns from the request."""
     draws = shadow.draws(Random(view.now).random)
     assert draws is not None
     decision = decide(profile, view, fleet, rng=draws)
-    if decision.picked:
-        profile.picked(view, decision)
-        shadow.routed(view, decision, Repeat(decision.candidates, draws))
-    return decision
+    if not decision.picked:
+        return decision, None
+    profile.picked(view, decision)
+    return decision, shadow.routed(view, decision, Repeat(decision.candidates, draws))
 
 
 def live_profile() -> Deciding:
@@ -124,15 +131,15 @@ def test_shadow_equal_to_the_live_configuration_never_disagrees(text: str, seed:
         for number in range(30):
             headers = {"x-session-id": rng.choice("st")}
             view = RequestView(model="m", now=float(number), n_tokens=160, headers=headers)
-            decision = routed(shadow, profile, view, random_fleet(rng))
+            decision, learning = learned(shadow, profile, view, random_fleet(rng))
             if rng.random() < 0.7:
                 ttft_s = rng.random()
                 profile.answered(decision, ttft_s=ttft_s)
-                shadow.first_token(decision, ttft_s=ttft_s)
+                shadow.first_token(decision, learning, ttft_s=ttft_s)
             if rng.random() < 0.7:
                 tpot_s, n_output = rng.uniform(0.01, 0.1), rng.choice((None, 3, 2000))
                 profile.ended(decision, tpot_s=tpot_s, n_output=n_output)
-                shadow.ended(decision, tpot_s=tpot_s, n_output=n_output)
+                shadow.ended(decision, learning, tpot_s=tpot_s, n_output=n_output)
             if rng.random() < 0.7:
                 await settled()
         await settled()
@@ -268,8 +275,8 @@ async def test_first_tokens_are_predicted_once_enough_were_seen(tmp_path: Path) 
     for number in range(400):
         fleet = [endpoint("a", prefix=held(gpu=rng.randrange(11))), endpoint("b", of=load(waiting=0))]
         view = RequestView(model="m", now=float(number), n_tokens=rng.randrange(200, 20_000))
-        decision = routed(shadow, profile, view, fleet)
-        shadow.first_token(decision, ttft_s=0.5 + view.n_tokens / 1000)
+        decision, learning = learned(shadow, profile, view, fleet)
+        shadow.first_token(decision, learning, ttft_s=0.5 + view.n_tokens / 1000)
         await settled()
 
     assert 0 < shadow.tally.ttft_gain_s.n < 400
@@ -281,8 +288,8 @@ async def test_answers_are_passed_over_before_the_file_is_read(tmp_path: Path) -
     profile = live_profile()
     draws = Draws(Random(1).random)
     decision = decide(profile, VIEW, FLEET, rng=draws)
-    shadow.first_token(decision, ttft_s=1.0)
-    shadow.routed(VIEW, decision, Repeat(decision.candidates, draws))
+    assert shadow.routed(VIEW, decision, Repeat(decision.candidates, draws)) is None
+    shadow.first_token(decision, None, ttft_s=1.0)
     await settled()
     await reading(shadow)
 
@@ -352,19 +359,19 @@ async def test_stages_are_those_of_the_file_whatever_the_live_configuration_has(
 async def test_shadow_without_stages_learns_from_the_server_that_computed_the_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learned: list[Decision] = []
+    told: list[Decision] = []
 
     def answered(_: object, decision: Decision, *, ttft_s: float) -> None:
-        learned.append(decision)
+        told.append(decision)
 
     monkeypatch.setattr("kvatlas.scorers.latency.fleet_cost.FleetCostScorer.answered", answered)
     (tmp_path / "new.yaml").write_text(HEAD + "policy: latency\n")
     live = make_config(disaggregation={"uncachedTokens": 1})
     shadow = await reading(make_shadow(tmp_path / "new.yaml", live))
-    decision = routed(shadow, make_plan(live).profile, VIEW, list(STAGED))
+    decision, learning = learned(shadow, make_plan(live).profile, VIEW, list(STAGED))
 
-    shadow.first_token(decision, ttft_s=0.1)
-    shadow.ended(decision, tpot_s=0.01, n_output=9)
+    shadow.first_token(decision, learning, ttft_s=0.1)
+    shadow.ended(decision, learning, tpot_s=0.01)
     await settled()
 
-    assert ([each.picked for each in learned], shadow.refusal, shadow.faults) == ([("p0",)], "", {})
+    assert ([each.picked for each in told], shadow.refusal, shadow.faults) == ([("p0",)], "", {})
