@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import msgspec
 import numpy as np
 
 from ...indexer.prefix import Prefix
@@ -13,8 +12,8 @@ from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 from ..core.shared import Contribution, SharedSums
-from .busy_period import BusyPeriods, PlannedPrompt
-from .held_prompts import HeldPrompt, HeldPrompts, Sharing, held_tokens
+from .busy_period import BusyPeriods
+from .held_prompts import HeldPrompts, Sharing, held_tokens
 from .lines import (
     BOOKED,
     BUSY_AT,
@@ -39,6 +38,7 @@ from .lines import (
     TOKENS_IN_USE,
     WORK,
 )
+from .open_request import OpenRequest
 from .paces import common_pace, learn_pace
 from .releases import Releases
 from .sibling_accounts import SiblingAccounts
@@ -56,65 +56,18 @@ UNSETTLED_S = 0.025
 """Longest time until a sibling has received a pick: twice the time for which changes are collected, and 15 ms on the way."""
 
 
-class OpenRequest(msgspec.Struct, gc=False):
-    """One request under way.
-
-    Attributes:
-        decision: that routed it; kept so that no other decision gets its id.
-        row: its endpoint's row, -1 once it does not count any more.
-        group: its endpoint's group.
-        features: those of the time to first token, as they were at the pick.
-        expected_ms: predicted time to first token.
-        work: tokens to compute, those of attention included.
-        tokens: the same as the fleet books them.
-        n_held: tokens of its prompt whose blocks it holds on the GPU until its end, less those that others there held too when it was
-            sent.
-        place: its place among the requests there that hold blocks, see `Releases`; -1 if it has none.
-        prompt: its blocks among those of all requests there, from `Accounts.open`.
-        tpot_features: those of the time per output token.
-        expected_tpot_ms: predicted time per output token.
-        n_output: tokens of its response, 0 until they are known.
-        has_begun: whether its response has begun.
-        computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
-        is_new: whether no endpoint had more of its prompt than another.
-        planned: its prompt among those that its endpoint computes, from `Accounts.open`; None if another one does.
-        is_foreseen: whether the expectation included all requests sent there before. It did not if a sibling picked the same
-            endpoint at the same time; its time is then not learned from.
-    """
-
-    decision: Decision
-    row: int
-    group: str
-    features: Sequence[float]
-    expected_ms: float
-    work: float
-    tokens: float
-    n_held: float
-    place: int = -1
-    prompt: HeldPrompt | None = None
-    tpot_features: Sequence[float] = ()
-    expected_tpot_ms: float = math.nan
-    n_output: int = 0
-    has_begun: bool = False
-    computes: bool = True
-    is_new: bool = False
-    planned: PlannedPrompt | None = None
-    is_foreseen: bool = True
-
-
 class Accounts:
     """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
 
-    Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number,
-    the tokens of those blocks of their prompts that none holds whose response has begun, and the monotonic seconds since which the
-    first of them is computed; the tokens of the blocks that those hold whose response has begun, both without what several
-    share; decayed milliseconds of prompt work with the time of their last
-    change; the logarithm of the endpoint's pace with the number of observations behind it; the sum and number of the paces
-    that this process has observed, from which its siblings learn the same; and the monotonic seconds at which all prompts
-    there are expected to be computed, those for other endpoints to be sent, and those from others to be received, since when and until
-    when; the decayed tokens that were to be computed there, with the time of their last change; the tokens of the present prompt
-    whose blocks requests hold there, NaN if that is unknown; and the part of the decayed tokens that new prompts had. Requests whose
-    prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
+    Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number, the tokens
+    of those blocks of their prompts that none holds whose response has begun, and the monotonic seconds since which the first of them
+    is computed; the tokens of the blocks that those hold whose response has begun, both without what several share; decayed
+    milliseconds of prompt work with the time of their last change; the logarithm of the endpoint's pace with the number of observations
+    behind it; the sum and number of the paces that this process has observed, from which its siblings learn the same; and the monotonic
+    seconds at which all prompts there are expected to be computed, those for other endpoints to be sent, and those from others to be
+    received, since when and until when; the decayed tokens that were to be computed there, with the time of their last change; the
+    tokens of the present prompt whose blocks requests hold there, NaN if that is unknown; and the part of the decayed tokens that new
+    prompts had. Requests whose prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -129,7 +82,8 @@ class Accounts:
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
-        self._periods = BusyPeriods()
+        self.periods: BusyPeriods | None = None
+        """When prompts are computed; None if nobody asks, since it costs 4 us per request."""
         self._prompts = HeldPrompts()
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
@@ -199,9 +153,10 @@ class Accounts:
                 request.tokens if request.is_new else 0.0
             )
             cells[PLACED_AT, row] = now
-            request.planned = self._periods.plan(
-                cells, row, self._siblings, work=request.work, busy_s=busy_ms / 1000.0, now=now
-            )
+            if self.periods is not None:
+                request.planned = self.periods.plan(
+                    cells, row, self._siblings, work=request.work, busy_s=busy_ms / 1000.0, now=now
+                )
             if cells[N_AHEAD, row] == 0 and not self._siblings.number(N_AHEAD, row):
                 cells[SINCE, row] = now
             cells[N_AHEAD, row] += 1
@@ -262,8 +217,8 @@ class Accounts:
 
     def computed(self, request: OpenRequest, *, by: float) -> None:
         """Note that a prompt was computed by that time, so that those behind it may be ready sooner than planned."""
-        if request.row >= 0 and request.planned is not None:
-            self._periods.computed(self._cells, request.row, request.planned, by=by)
+        if request.row >= 0 and self.periods is not None and request.planned is not None:
+            self.periods.computed(self._cells, request.row, request.planned, by=by)
             self._note(request.row)
 
     def ended(self, decision: Decision) -> OpenRequest | None:
@@ -380,7 +335,8 @@ class Accounts:
         self._names = [name for name, _ in kept]
         self._siblings.move(moved)
         self.releases.move(moved)
-        self._periods.move(moved)
+        if self.periods is not None:
+            self.periods.move(moved)
         self._latest.clear()
         if self.shared.on_change is not None:
             for name in forgotten:

@@ -15,7 +15,7 @@ from ..core.decision import Decision
 from ..core.model import RequestView
 from ..core.operations import float_cells
 from ..core.shared import SharedSums
-from .accounts import Accounts, OpenRequest
+from .accounts import Accounts
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
@@ -23,6 +23,7 @@ from .held_prompts import Sharing
 from .lengths import OutputLengths
 from .lines import ATTENTION, LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
 from .means import RunningMean, SharedMeans
+from .open_request import OpenRequest
 from .operations import cost_totals, same_everywhere
 from .params import LatencyCostParams
 from .tpot import REQUESTS, TOKEN_MS, TpotCosts

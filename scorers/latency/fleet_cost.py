@@ -16,13 +16,13 @@ from ..core.params import BuildContext
 from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
 from ..core.slo import Slo, slo_of
-from .accounts import OpenRequest
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .cost_model import Expected
 from .lines import N_FEATURES, PLACED_S
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
+from .open_request import OpenRequest
 from .operations import displaced_tokens, fleet_costs
 from .params import LatencyCostParams
 

@@ -12,12 +12,13 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
-from .accounts import OpenRequest
+from .busy_period import BusyPeriods
 from .cost_model import NOTHING_OWN, CostModel, Expected
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .lines import MEMORY, QUEUE
 from .links import Link
+from .open_request import OpenRequest
 from .pairs import PairCosts, PairTimes, Transfer
 from .params import LatencyCostParams
 from .rate import Rate, SharedRates
@@ -89,6 +90,7 @@ class JointModel:
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str], transfer: Transfer) -> None:
         self._learns, self._has_paces = params.fit, params.fit and not params.group_label
         self.alone = CostModel(params, tiers)
+        self.alone.accounts.periods = BusyPeriods()
         self.pairs = PairCosts(params, tiers, transfer)
         self.answered_per_ms, self.computed_per_ms = Rate(), Rate()
         self.rates = SharedRates({"answered": self.answered_per_ms, "computed": self.computed_per_ms})

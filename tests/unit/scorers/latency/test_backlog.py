@@ -17,8 +17,10 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.scheduler import Scheduler
 from kvatlas.scorers.filters.roles import ROLE_LABEL
-from kvatlas.scorers.latency.accounts import Accounts, OpenRequest
+from kvatlas.scorers.latency.accounts import Accounts
+from kvatlas.scorers.latency.busy_period import BusyPeriods
 from kvatlas.scorers.latency.lines import READY_AT, SENT_AT, WORK
+from kvatlas.scorers.latency.open_request import OpenRequest
 from support.candidates import endpoint
 from support.joint import model_of, options_of, scheduler, send
 from support.rating import decide, routed_to
@@ -33,6 +35,7 @@ class Process:
 
     def __init__(self) -> None:
         self.accounts = Accounts()
+        self.accounts.periods = BusyPeriods()
 
     def open(self, seconds: float, *, now: float, transfer_s: float = 0.0) -> OpenRequest:
         decision = msgspec.structs.replace(routed_to(SERVER, n_tokens=1), at=now)
