@@ -7,7 +7,7 @@ import msgspec
 from ...configs.schema import KVAtlasConfig
 from ...scorers.builtin import builtin_registry
 from ...tokenization.requests.parsers import PARSERS
-from .entry_points import offered_types
+from .entry_points import offered_plugins
 from .reference import NO_EFFECT
 
 
@@ -28,4 +28,4 @@ def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple
 def known_types() -> set[str]:
     """Return the plugin types that a configuration may name."""
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_EFFECT.keys() | PARSERS.keys()
+    return registered | offered_plugins().names | NO_EFFECT.keys() | PARSERS.keys()

@@ -34,7 +34,7 @@ from ..kv_size import largest_kv_bytes
 from ..policy import RequestPolicy
 from .built_plugin import BuiltPlugin
 from .declared import Declared, context_of, producers_of, unread
-from .entry_points import add_offered
+from .entry_points import add_offered, offered_plugins
 from .known_types import known_types
 from .parsing import parser_problems, parsing_policy, unnamed_parsers
 from .parts import Parts
@@ -163,9 +163,10 @@ class _Planner:
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register the named types of other packages; returns types that cannot be used, with the reason."""
         unusable: dict[str, PluginLoadError] = {}
+        offered = offered_plugins()
         for plugin_type in dict.fromkeys(plugin.type for plugin in self._config.plugins):
             try:
-                add_offered(self._registry, plugin_type)
+                add_offered(self._registry, plugin_type, offered)
             except PluginLoadError as error:
                 unusable[plugin_type] = error
         return unusable

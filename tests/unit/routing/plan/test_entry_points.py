@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvatlas.configs.schema import KVAtlasConfig, PluginConfig
-from kvatlas.routing.plan.entry_points import offered_types
+from kvatlas.routing.plan.entry_points import offered_plugins
 from kvatlas.routing.plan.plan import make_plan, scheduling_problems
 from support.plugins import install_faulty
 
@@ -28,7 +28,7 @@ def config(plugin_type: str, **parameters: object) -> KVAtlasConfig:
 
 
 def test_only_plugins_that_are_named_are_imported() -> None:
-    assert {"not-finite", "broken", "nobody", "choosy"} <= offered_types()
+    assert {"not-finite", "broken", "nobody", "choosy"} <= offered_plugins().names
     make_plan(config("active-request-scorer"))
     assert "faulty_plugins" not in sys.modules
 
