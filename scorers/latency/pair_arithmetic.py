@@ -151,14 +151,15 @@ def pair_times(
         times_ms: gets transfer, wait and time to first token of each pair, shape (3, p, d).
     """
     now, accounts, tail = numbers.now, computing.accounts, computing.tail
-    left_ms = np.maximum(0.0, accounts[READY_AT] - now) * 1000.0
-    ahead_ms = _ahead_ms(computing, left_ms, numbers)
-    computing.features[QUEUE] += ahead_ms * (1.0 / computing.costs[PREFILL])
+    planned_ms = np.maximum(0.0, accounts[READY_AT] - now) * 1000.0
+    # no more is left than the prompts that may not be computed yet: clients may have gone
+    left_ms = np.minimum(planned_ms, accounts[WORK] * computing.costs[PREFILL])
+    computing.features[QUEUE] += _ahead_ms(computing, left_ms, numbers) * (1.0 / computing.costs[PREFILL])
     prefill_ms[:] = 0.0
     for cost, line in zip(computing.costs, computing.features, strict=True):
         prefill_ms += cost * line
     transfer_ms = numbers.latency_ms + speeds * receiving.tokens
-    sent_ms = (accounts[SENT_AT] - now) * 1000.0 - (left_ms - ahead_ms)
+    sent_ms = (accounts[SENT_AT] - now) * 1000.0 - (planned_ms - left_ms)
     receiving_ms, received_ms = (
         (receiving.accounts[line] - now) * 1000.0 for line in (RECEIVING_AT, RECEIVED_AT)
     )
@@ -213,14 +214,12 @@ def placement_sums(
 
 
 def _ahead_ms(computing: Computing, left_ms: FloatArray, numbers: PairNumbers) -> FloatArray:
-    """Return the milliseconds until earlier prompts are computed: of what is planned at most those that may not be yet."""
+    """Return the milliseconds until earlier prompts are computed; none if the endpoint reports that it is idle, though it may still send."""
     accounts, state = computing.accounts, computing.state
     is_idle = (state[WAITING] + state[RUNNING] == 0.0) & (
         state[UPDATED_AT] > accounts[BUSY_AT] + numbers.settle_s
     )
-    ahead_ms: FloatArray = np.where(
-        is_idle, 0.0, np.minimum(left_ms, accounts[WORK] * computing.costs[PREFILL])
-    )
+    ahead_ms: FloatArray = np.where(is_idle, 0.0, left_ms)
     return ahead_ms
 
 

@@ -42,15 +42,20 @@ struct Computing {
     Lines costs, accounts, loads, tail;
     size_t n, n_features;
 
-    double left_ms(size_t row, const PairNumbers& numbers) const {
+    double planned_ms(size_t row, const PairNumbers& numbers) const {
         return greater(0.0, accounts(kReadyAt, row) - numbers.now) * 1000.0;
     }
 
-    // Until earlier prompts are computed: of what is planned at most those that may not be yet.
+    // No more is left than the prompts that may not be computed yet: clients may have gone.
+    double left_ms(size_t row, const PairNumbers& numbers) const {
+        return lesser(planned_ms(row, numbers), accounts(kWork, row) * costs(kPrefill, row));
+    }
+
+    // Until earlier prompts are computed; 0 if the endpoint reports that it is idle, though it may still send.
     double ahead_ms(size_t row, const PairNumbers& numbers) const {
         const bool is_idle = loads(kLoadWaiting, row) + loads(kLoadRunning, row) == 0.0 &&
                              loads(kLoadUpdatedAt, row) > accounts(kBusyAt, row) + numbers.settle_s;
-        return is_idle ? 0.0 : lesser(left_ms(row, numbers), accounts(kWork, row) * costs(kPrefill, row));
+        return is_idle ? 0.0 : left_ms(row, numbers);
     }
 
     double prefill_ms(size_t row) const {
@@ -79,10 +84,9 @@ inline void fill_pair_times(const Computing& computing, const Receiving& receivi
         tokens[at] = receiving.tokens(0, at);
     }
     for (size_t row = 0; row < computing.n; ++row) {
-        const double ahead = computing.ahead_ms(row, numbers);
-        computing.features[kQueue * computing.n + row] += ahead * (1.0 / computing.costs(kPrefill, row));
+        computing.features[kQueue * computing.n + row] += computing.ahead_ms(row, numbers) * (1.0 / computing.costs(kPrefill, row));
         const double prefill = prefill_ms[row] = computing.prefill_ms(row);
-        const double sent = (computing.accounts(kSentAt, row) - numbers.now) * 1000.0 - (computing.left_ms(row, numbers) - ahead);
+        const double sent = (computing.accounts(kSentAt, row) - numbers.now) * 1000.0 - (computing.planned_ms(row, numbers) - computing.left_ms(row, numbers));
         const double start = greater(prefill, sent);
         const double transfer_cost = computing.tail(0, row), wait_cost = computing.tail(1, row), step_cost = computing.tail(2, row);
         double* transfers = &times[row * receiving.n];
