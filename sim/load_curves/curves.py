@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
-from typing import TypeVar
 
 from ..replay.comparison import BOUND
+from ..task_processes import results_of
 from ..workloads import Workload
 from .point import Figures, Kept, Point, figures_at
 from .sustained import sustained_load
@@ -92,17 +91,6 @@ class _Found:
     new: dict[Point, Figures]
 
 
-@dataclass(frozen=True, slots=True)
-class _One:
-    """One point of a curve."""
-
-    workload: Workload
-    point: Point
-
-    def run(self) -> _Found:
-        return _Found(self.point.load, {self.point: figures_at(self.workload, self.point)})
-
-
 def curves(
     workloads: Sequence[Workload],
     settings: Settings,
@@ -126,10 +114,12 @@ def curves(
         for policy in settings.policies
     ]
     sustained: dict[str, dict[str, float]] = {each.name: {} for each in workloads}
-    for search, found in _run_all(searches, jobs):
-        kept.add(found.new)
-        sustained[search.workload.name][search.policy] = found.load
-        progress(f"{search.workload.name}: {search.policy} sustains {found.load:.3g} {search.workload.unit}")
+    with results_of([each.run for each in searches], jobs=jobs) as results:
+        for place, found in results:
+            kept.add(found.new)
+            workload, policy = searches[place].workload, searches[place].policy
+            sustained[workload.name][policy] = found.load
+            progress(f"{workload.name}: {policy} sustains {found.load:.3g} {workload.unit}")
     loads = {
         name: [float(f"{max(by_policy.values()) * part:.4g}") for part in settings.fractions]
         for name, by_policy in sustained.items()
@@ -137,10 +127,12 @@ def curves(
 
     def compute(points: Iterable[tuple[Workload, Point]]) -> None:
         missing = {point: workload for workload, point in points if kept.get(point) is None}
-        ones = [_One(workload, point) for point, workload in missing.items()]
-        for one, found in _run_all(ones, jobs):
-            kept.add(found.new)
-            progress(f"{one.point.workload}: {one.point.policy} at {one.point.load:.3g}")
+        wanted = list(missing)
+        with results_of([partial(figures_at, missing[each], each) for each in wanted], jobs=jobs) as results:
+            for place, figures in results:
+                point = wanted[place]
+                kept.add({point: figures})
+                progress(f"{point.workload}: {point.policy} at {point.load:.3g}")
 
     places = [(each, load) for each in workloads for load in loads[each.name] if load]
     compute(
@@ -176,20 +168,6 @@ def curves(
         )
         for each in workloads
     ]
-
-
-Task = TypeVar("Task", _Search, _One)
-
-
-def _run_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, _Found]]:
-    """Run all tasks, and yield each with its result when it ends."""
-    if jobs == 1:
-        yield from ((task, task.run()) for task in tasks)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(task.run): task for task in tasks}
-        for future in as_completed(running):
-            yield running[future], future.result()
 
 
 def _points(workload: Workload, policies: Sequence[str], load: float, seeds: int) -> list[Point]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import msgspec
 
 from .. import hardware
+from ..task_processes import results_of
 from ..traces.trace import Trace
 from .bound import bound, bound_figures
 from .figures import Estimate, estimate, figures
@@ -111,13 +111,7 @@ def replay_all(
         jobs: number of processes.
         progress: called after each replay.
     """
-    n_seeds = len(plan.traces)
-    runs = [(case, place) for case in cases for place in range(n_seeds)]
-    found: list[dict[str, float]] = []
-    for result in _results(replay_once, plan, runs, jobs):
-        found.append(result)
-        progress()
-    return _by_case(found, n_seeds)
+    return _by_case(replay_once, plan, cases, jobs=jobs, progress=progress)
 
 
 BOUND = "bound"
@@ -142,8 +136,7 @@ def bounds(plan: Plan, cases: Sequence[Case], *, jobs: int = 1) -> list[Outcome]
     for case in cases:
         first.setdefault(case.fleet, Case(Policy(BOUND), case.fleet, case.cpu_gib))
     fleets = list(first.values())
-    runs = [(case, place) for case in fleets for place in range(len(plan.traces))]
-    found = _by_case(list(_results(bound_once, plan, runs, jobs)), len(plan.traces))
+    found = _by_case(bound_once, plan, fleets, jobs=jobs)
     return [_outcome(case, each) for case, each in zip(fleets, found, strict=True)]
 
 
@@ -166,17 +159,18 @@ def _on_curve(curve: SizeCurve, plan: Plan, fleet: FleetSpec) -> dict[str, float
     }
 
 
-def _by_case(found: list[dict[str, float]], n_seeds: int) -> list[list[dict[str, float]]]:
-    return [found[first : first + n_seeds] for first in range(0, len(found), n_seeds)]
-
-
-def _results(run: Run, plan: Plan, runs: list[tuple[Case, int]], jobs: int) -> Iterator[dict[str, float]]:
-    if jobs == 1:
-        yield from (run(plan, case, place) for case, place in runs)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        tasks = [pool.submit(run, plan, case, place) for case, place in runs]
-        yield from (task.result() for task in tasks)
+def _by_case(
+    run: Run, plan: Plan, cases: Sequence[Case], *, jobs: int, progress: Callable[[], None] = lambda: None
+) -> list[list[dict[str, float]]]:
+    """Run all cases with all seeds, and return for each case the figures of each seed."""
+    n_seeds = len(plan.traces)
+    tasks = [partial(run, plan, case, place) for case in cases for place in range(n_seeds)]
+    found: dict[int, dict[str, float]] = {}
+    with results_of(tasks, jobs=jobs) as results:
+        for number, result in results:
+            found[number] = result
+            progress()
+    return [[found[first + seed] for seed in range(n_seeds)] for first in range(0, len(found), n_seeds)]
 
 
 def _outcome(case: Case, found: list[dict[str, float]]) -> Outcome:

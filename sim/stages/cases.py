@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -17,6 +15,7 @@ from .. import hardware
 from ..load_curves.point import Figures, Kept, Point, figures_at
 from ..replay.fleet_spec import FleetSpec
 from ..roles import parse_roles
+from ..task_processes import results_of
 from ..traces.mooncake import read_trace
 from ..traces.shared_prefix import SharedPrefixSpec, shared_prefix_trace
 from ..traces.trace import Trace
@@ -117,24 +116,15 @@ def measure(
         for load, policy, seed in product(each.loads, policies, range(1, seeds + 1))
     ]
     missing = [each for each in points if kept.get(each[1]) is None]
-    for point, figures in _run_all(missing, jobs):
-        kept.add({point: figures})
-        progress()
+    with results_of([partial(figures_at, *each) for each in missing], jobs=jobs) as results:
+        for place, figures in results:
+            kept.add({missing[place][1]: figures})
+            progress()
     return [
         Measured(each, load, {policy: _mean(kept, each, policy, load, seeds) for policy in policies})
         for each in found
         for load in each.loads
     ]
-
-
-def _run_all(points: Sequence[tuple[Workload, Point]], jobs: int) -> Iterator[tuple[Point, Figures]]:
-    if jobs == 1:
-        yield from ((point, figures_at(workload, point)) for workload, point in points)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(figures_at, *each): each[1] for each in points}
-        for future in as_completed(running):
-            yield running[future], future.result()
 
 
 def _mean(kept: Kept, workload: Workload, policy: str, load: float, seeds: int) -> Figures:

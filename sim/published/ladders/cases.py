@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from multiprocessing import get_context
 from statistics import fmean
 
 from ...replay.comparison import Case, Plan, replay_served
@@ -14,6 +12,7 @@ from ...replay.figures import figures
 from ...replay.guides import GUIDES, guide
 from ...replay.policies import Policy
 from ...replay.simulation import Replayed, Timing
+from ...task_processes import results_of
 from ...traces.shared_prefix import staged_prefix_trace
 from ...workloads import PUBLISHED_250
 from .published import Arm, Ladder
@@ -70,17 +69,15 @@ def run_all(
     keys = [
         (ladder, arm, policy) for ladder in ladders for arm in ladder.arms for policy in (GUIDE, *policies)
     ]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        tasks = [
-            [pool.submit(Run(*key, seed, granularity).figures) for seed in range(1, seeds + 1)]
-            for key in keys
-        ]
-        for task in as_completed([each for of_key in tasks for each in of_key]):
-            task.result()
+    runs = [Run(*key, seed, granularity) for key in keys for seed in range(1, seeds + 1)]
+    found: dict[int, StageFigures] = {}
+    with results_of([run.figures for run in runs], jobs=jobs) as results:
+        for place, result in results:
+            found[place] = result
             progress()
     return {
-        (ladder.name, arm.name, policy): _means([task.result() for task in of_key])
-        for (ladder, arm, policy), of_key in zip(keys, tasks, strict=True)
+        (ladder.name, arm.name, policy): _means([found[number * seeds + seed] for seed in range(seeds)])
+        for number, (ladder, arm, policy) in enumerate(keys)
     }
 
 
