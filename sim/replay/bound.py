@@ -63,9 +63,10 @@ def bound(trace: Trace, fleet: FleetSpec, *, timing: Timing, rng: Random, warm_u
         _least_work(request.n_prompt, n_cached, times, fleet.max_num_batched_tokens)
         for request, n_cached in zip(trace.requests, cachable, strict=True)
     ]
-    fits = (fleet.gpu_blocks - 1) * fleet.block_size
     counted = [
-        number for number, each in enumerate(trace.requests) if number >= warm_up and each.n_tokens <= fits
+        number
+        for number, each in enumerate(trace.requests)
+        if number >= warm_up and each.n_tokens <= fleet.max_request_tokens
     ]
     fixed = [number for number in counted if arrivals[number].is_fixed]
     jobs = [Job(arrivals[number].earliest_at, work[number].shared_s) for number in fixed]

@@ -99,7 +99,7 @@ def make_plan(options: ReplayOptions) -> Plan:
 
     Raises:
         TraceError: the trace cannot be read.
-        ReplayError: the block size is not compatible with that of the trace.
+        ReplayError: the block size is not compatible with that of the trace, or the warm-up leaves no request.
     """
     traces = named_traces(options.trace, n_seeds=options.seeds, limit=options.limit)
     trace = traces[0]
@@ -108,6 +108,12 @@ def make_plan(options: ReplayOptions) -> Plan:
         raise ReplayError(
             f"blocks of {options.block_size} tokens, {options.granularity} simulated as one, do not fit block ids of "
             f"{trace.block_size} tokens; choose another --granularity"
+        )
+    n_requests = min(len(each.requests) for each in traces)
+    if options.warm_up >= n_requests:
+        raise ReplayError(
+            f"--warm-up: found {options.warm_up}, want at most {n_requests - 1}, so that one of the {n_requests} requests of "
+            f"{trace.name} is counted"
         )
     timing = Timing(speed=options.speed, jitter_s=trace.clock_grain_s() / options.speed)
     return Plan(traces, timing, options.granularity, options.warm_up, tuple(sorted(options.curve_gib)))

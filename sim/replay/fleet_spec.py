@@ -79,6 +79,11 @@ class FleetSpec:
             for each, role, zone in zip(labels, self.roles, zones, strict=True)
         )
 
+    @property
+    def max_request_tokens(self) -> int:
+        """Most tokens, prompt and output, of a request that an engine can hold."""
+        return (self.gpu_blocks - 1) * self.block_size
+
     def times_of(self, server: int) -> ServiceTimes:
         """Return the service times of an engine by its number."""
         return self.times.faster(self.speeds[server % len(self.speeds)])

@@ -57,8 +57,9 @@ def with_bounds(outcomes: Sequence[Outcome], bounds: Sequence[Outcome]) -> list[
         fleet, least = (bound.endpoints, bound.cpu_gib), bound.figures["ttftMean"].mean
         for each in outcomes:
             if (each.endpoints, each.cpu_gib) == fleet:
-                times = Estimate(each.figures["ttftMean"].mean / least)
-                found.append(msgspec.structs.replace(each, figures={**each.figures, TIMES_BOUND: times}))
+                # 0 if no engine can hold any of the requests
+                times = {TIMES_BOUND: Estimate(each.figures["ttftMean"].mean / least)} if least else {}
+                found.append(msgspec.structs.replace(each, figures={**each.figures, **times}))
         found.append(bound)
     return found
 

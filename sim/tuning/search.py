@@ -119,8 +119,11 @@ def search(
         goal: objective and guard rails.
         n_trials: number of settings to try, including the original ones and, with a range, the largest CPU tier; at least 3.
         progress: called after each trial.
+    Raises:
+        ReplayError: no request is counted, or none is served with the original settings.
     """
     judge = Judge.of(plan)
+    judge.check(case.fleet)
     running = _Search(judge.searched, case, goal, progress)
     running.run(n_trials)
     best = running.best()
@@ -171,6 +174,11 @@ class _Search:
         found = [replay_once(self._plan, case, place) for place in places]
         means = {name: fmean(each[name] for each in found) for name in found[0]}
         before = self.trials[0].figures if self.trials else means
+        if not before["requests"]:
+            raise ReplayError(
+                f"{self._plan.traces[0].name}: all requests of the search are refused with the original settings; "
+                "look at the filters of the configuration"
+            )
         self.trials.append(Trial(settings, means, self._goal.excess(before, means)))
         self._progress()
         return self.trials[-1]

@@ -221,9 +221,28 @@ def test_command_gives_the_same_with_one_process_and_with_two() -> None:
     assert run(*arguments)[:2] == (0, two)
 
 
+def test_request_that_no_engine_can_hold_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "long.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 1000, "output_length": 200000, "hash_ids": [0, 1]}\n')
+
+    status, text, _ = run(str(trace), "--policy", "precise", "--cpu-gb", "0", "--json")
+    shown = run(str(trace), "--policy", "precise", "--cpu-gb", "0")[1]
+
+    outcome, _bound = json.loads(text)
+    assert status == 0
+    assert (outcome["figures"]["refused"]["mean"], outcome["figures"]["requests"]["mean"]) == (1.0, 0.0)
+    assert "timesBound" not in outcome["figures"]
+    assert re.search(r"refused *\n[\s─]+precise .* 1 *\n", shown)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        pytest.param(
+            (TRACE, "--warm-up", "12"),
+            "--warm-up: found 12, want at most 11, so that one of the 12 requests of agents-4x3 is counted",
+            id="all_warm_up",
+        ),
         pytest.param(("nothing.jsonl",), "nothing.jsonl: No such file", id="no_trace"),
         pytest.param((TRACE, "--policy", "best"), "found policy 'best'", id="no_policy"),
         pytest.param((TRACE, "--config", "none.yaml"), "none.yaml: no such file", id="no_config"),

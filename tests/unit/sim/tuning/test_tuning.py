@@ -16,6 +16,7 @@ from kvatlas.configs.schema import KVAtlasConfig, PluginConfig, SchedulingProfil
 from kvatlas.configs.schema import ProfilePluginConfig as Reference
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.sim import hardware
+from kvatlas.sim.errors import ReplayError
 from kvatlas.sim.replay.comparison import Case, Plan
 from kvatlas.sim.replay.policies import Policy
 from kvatlas.sim.replay.simulation import Timing
@@ -143,6 +144,54 @@ def test_search_and_judge_see_different_requests() -> None:
     assert (of_generator.unseen.traces[-1], of_generator.unseen.warm_up) == (generated, 4)
 
 
+def test_recording_without_a_request_to_count_is_refused() -> None:
+    recording = random_trace(1, n_requests=9)
+
+    with pytest.raises(
+        ReplayError, match="random-1: the search has the first 4 of its 9 requests, and the warm-up takes 4"
+    ):
+        Judge.of(Plan((recording,) * 2, Timing(), warm_up=4))
+
+
+@pytest.mark.parametrize(
+    ("longest", "message"),
+    [
+        pytest.param((0, 3), "made: all 2 requests of the search would be refused: they have 200 tokens or more", id="search"),
+        pytest.param((2, 4), "made: all 2 requests of the comparison afterwards would be refused", id="unseen"),
+    ],
+)  # fmt: skip
+def test_search_without_requests_that_fit_is_refused(longest: tuple[int, int], message: str) -> None:
+    """A server holds 39 blocks of 4 tokens."""
+    lengths = [197 if longest[0] <= number < longest[1] else 8 for number in range(4)]
+    recording = make_trace(*((float(n), length, tuple(range(50))) for n, length in enumerate(lengths)))
+    case = Case(Policy("blind", BLIND), make_fleet(), 0.0)
+
+    with pytest.raises(ReplayError, match=message):
+        search(Plan((recording,) * 2, Timing()), case, Goal(), n_trials=3)
+
+
+def test_search_without_a_served_request_is_refused() -> None:
+    filters = KVAtlasConfig(
+        api_version="kvatlas/v1",
+        plugins=(
+            PluginConfig(
+                type="label-selector-filter", name="none", parameters={"matchLabels": {"no": "such"}}
+            ),
+            PluginConfig(type="queue-scorer"),
+        ),
+        scheduling_profiles=(
+            SchedulingProfileConfig(
+                plugins=(Reference(plugin_ref="none"), Reference(plugin_ref="queue-scorer"))
+            ),
+        ),
+    )
+
+    with pytest.raises(
+        ReplayError, match="all requests of the search are refused with the original settings"
+    ):
+        search(make_plan(), Case(Policy("none", filters), make_fleet(), 0.0), Goal(), n_trials=3)
+
+
 def test_price_of_memory_is_what_it_brings_on_average_unless_given() -> None:
     assert CpuSizes(20.0, 60.0).price(5.0, 3.0) == 0.05
     assert CpuSizes(20.0, 60.0).price(3.0, 5.0) == 0.0
@@ -233,6 +282,7 @@ def test_command_shows_the_curve_of_cpu_tiers_and_the_one_chosen(file: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        pytest.param(("--warm-up", "100"), "--warm-up: found 100, want at most 17", id="all_warm_up"),
         pytest.param(("--objective", "best"), "found objective 'best', want one of mean, p50, p90, p99", id="objective"),
         pytest.param(("--config", "none.yaml"), "none.yaml: no such file", id="no_file"),
         pytest.param(("--cpu-gb", "9..9"), "found '9..9', want N or LOW..HIGH", id="empty_range"),
