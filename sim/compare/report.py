@@ -9,10 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..figure_table import NAME_CHARS, keep_figures, shortened
 from .figures import Row
 
 BAR_CHARS = 60
 """Longest bar of a wide terminal."""
+
+MIN_BAR_CHARS = 10
 
 FIGURES_CHARS = 24
 """Width of the figures after a bar."""
@@ -30,18 +33,18 @@ def print_report(console: Console, rows: Sequence[Row], *, time_scale: float) ->
     """Print a table and bars for each rate, and what has to be known about the figures."""
     for rate in dict.fromkeys(row.rate for row in rows):
         same_rate = [row for row in rows if row.rate == rate]
-        console.print(_table(same_rate, rate))
+        console.print(_table(same_rate, rate), crop=False)
         for line in _bars(same_rate, console.width):
-            console.print(line, no_wrap=True)
+            console.print(line, no_wrap=True, crop=False)
     for remark in remarks(rows, time_scale=time_scale):
         console.print(remark, style="yellow", markup=False, highlight=False)
 
 
 def _table(rows: Sequence[Row], rate: float) -> Table:
     table = Table(title=f"{rate:g} chats a second", title_justify="left")
-    table.add_column("policy", overflow="fold")
+    table.add_column("policy")
     for name in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     for row in rows:
         failed = sum(run.failed for run in row.runs)
         table.add_row(
@@ -51,7 +54,7 @@ def _table(rows: Sequence[Row], rate: float) -> Table:
             f"{row.mean('busiest'):.0%}",
             str(failed),
         )
-    return table
+    return keep_figures(table)
 
 
 def _seconds(row: Row, name: str) -> str:
@@ -66,12 +69,14 @@ def _seconds(row: Row, name: str) -> str:
 def _bars(rows: Sequence[Row], columns: int) -> Iterator[Text]:
     """Yield a line for each policy: full blocks to the mean, light ones to p99."""
     longest = max((row.mean("ttft_p99") for row in rows), default=0.0) or 1.0
-    width = max(len(row.policy) for row in rows)
-    n_chars = max(10, min(BAR_CHARS, columns - width - FIGURES_CHARS))
-    for row in rows:
-        mean, p99 = (round(n_chars * row.mean(name) / longest) for name in ("ttft_mean", "ttft_p99"))
+    room = max(NAME_CHARS, columns - FIGURES_CHARS - MIN_BAR_CHARS)
+    names = [shortened(row.policy, room) for row in rows]
+    width = max(map(len, names))
+    n_chars = max(MIN_BAR_CHARS, min(BAR_CHARS, columns - width - FIGURES_CHARS))
+    for name, row in zip(names, rows, strict=True):
+        mean, p99 = (round(n_chars * row.mean(each) / longest) for each in ("ttft_mean", "ttft_p99"))
         yield Text.assemble(
-            f"{row.policy:<{width}} ", ("█" * mean, "green"), ("░" * (p99 - mean), "dim"),
+            f"{name:<{width}} ", ("█" * mean, "green"), ("░" * (p99 - mean), "dim"),
             f" {row.mean('ttft_mean'):.2f}, p99 {row.mean('ttft_p99'):.2f} s",
         )  # fmt: skip
 

@@ -168,6 +168,6 @@ def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome], rows: Sequ
             highlight=False,
         )
     for table in tables(rows):
-        console.print(table)
+        console.print(table, crop=False)
     if plan.curve_gib:
-        console.print(curve_table(outcomes, plan.curve_gib))
+        console.print(curve_table(outcomes, plan.curve_gib), crop=False)

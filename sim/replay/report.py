@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 from rich.box import SIMPLE
-from rich.table import Column, Table
+from rich.table import Table
 
+from ..figure_table import keep_figures
 from .comparison import Outcome, curve_figure
 from .figures import Estimate
 
@@ -65,7 +66,7 @@ def with_bounds(outcomes: Sequence[Outcome], bounds: Sequence[Outcome]) -> list[
 
 
 def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
-    """Make two tables with one row per case: hit rates with times to the first token, and all other figures.
+    """Make two tables with one row per case: hit rates with times to the first token, and all other figures; for `crop=False`.
 
     Times are in seconds. With several seeds, half the width of the 95 % interval follows a mean. A bound is in the first table
     only.
@@ -81,7 +82,7 @@ def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
 
 
 def curve_table(outcomes: Sequence[Outcome], sizes: Sequence[float]) -> Table:
-    """Make a table of hit rates over ascending CPU sizes, each with the gain of 10 GiB more, in percent of the tokens."""
+    """Make a table of hit rates over ascending CPU sizes, each with the gain of 10 GiB more, in percent of the tokens; see `tables`."""
     table = Table("GiB", title="prompt tokens found, by CPU tier", box=SIMPLE, title_justify="left")
     for each in outcomes:
         table.add_column(f"{each.policy}, {each.endpoints}", justify="right")
@@ -94,7 +95,7 @@ def curve_table(outcomes: Sequence[Outcome], sizes: Sequence[float]) -> Table:
             gain = "" if larger is None else _gain(rate, each.figures[curve_figure(larger)], larger - size)
             cells += [_cell("hitRate", rate, ".1%"), gain]
         table.add_row(f"{size:g}", *cells)
-    return table
+    return keep_figures(table)
 
 
 def to_json(outcomes: Sequence[Outcome]) -> bytes:
@@ -110,7 +111,7 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
         or any(column[1] in each.figures and each.figures[column[1]].mean for each in outcomes)
     ]
     table = Table(
-        Column("policy", no_wrap=True),
+        "policy",
         "servers",
         "GiB",
         title=title,
@@ -127,7 +128,7 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
         ]
         if any(cells):
             table.add_row(each.policy, str(each.endpoints), f"{each.cpu_gib:g}", *cells)
-    return table
+    return keep_figures(table)
 
 
 def _gain(rate: Estimate, larger: Estimate, step_gib: float) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -100,6 +102,20 @@ def test_bars_fit_a_narrow_terminal() -> None:
     bars = [line for line in lines if "█" in line]
     assert len(bars) == 2
     assert all(len(line) <= 80 for line in bars)
+
+
+def test_long_name_takes_no_room_from_the_figures() -> None:
+    name = "a-configuration-with-a-name-that-is-much-too-long-for-a-terminal-of-that-width"
+    rows = [msgspec.structs.replace(row, policy=f"{name}{number}") for number, row in enumerate(ROWS)]
+
+    text = shown(rows, width=80)
+
+    assert "(1.00-2.00)" in text
+    assert "87.5%" in text
+    (one, other) = (line for line in text.splitlines() if "█" in line)
+    assert len(one) <= 80
+    assert re.fullmatch(r"a-configuration-[a-z-]+…[a-z-]+0 █+░+ 1\.50, p99 6\.00 s", one)
+    assert re.fullmatch(r"a-configuration-[a-z-]+…[a-z-]+1 +█+░* 0\.50, p99 2\.00 s", other)
 
 
 def test_what_weakens_the_figures_is_said() -> None:

@@ -80,7 +80,7 @@ def test_percentile_is_a_value_that_so_many_do_not_exceed(part: float, value: in
     assert percentile([], part) == 0.0
 
 
-def test_figures_are_of_what_was_served() -> None:
+def test_shownare_of_what_was_served() -> None:
     served = [
         Served(
             0, "a", 0.0, 1.0, 3.0, n_prompt=100, n_output=10, gpu_tokens=40, cpu_tokens=20, storage_tokens=10
@@ -100,7 +100,7 @@ def test_figures_are_of_what_was_served() -> None:
     assert (found["refused"], found["requests"]) == (2.0, 2.0)
 
 
-def test_figures_of_nothing_are_zero() -> None:
+def test_shownof_nothing_are_zero() -> None:
     found = figures(Replayed(), ("a",))
 
     assert (found.pop("busiestServer"), set(found.values())) == (1.0, {0.0})
@@ -137,8 +137,8 @@ def test_plots_show_every_policy_and_are_the_same_again(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["replay", *arguments], env={"COLUMNS": "120"})
+def run(*arguments: str, columns: str = "120") -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["replay", *arguments], env={"COLUMNS": columns})
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -166,6 +166,22 @@ def test_command_compares_files_and_policies(tmp_path: Path) -> None:
         ["heavy", "1", "1"], ["random", "1", "1"], ["heavy", "2", "1"], ["random", "2", "1"],
     ]  # fmt: skip
     assert (tmp_path / "2-servers-1-gib.svg").exists()
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_long_name_of_a_file_takes_no_room_from_the_figures(tmp_path: Path, columns: str) -> None:
+    file = tmp_path / f"a-configuration-with-{'a-very-' * 10}long-name.yaml"
+    file.write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\nweights: {gpuPrefixCache: 5}\n")
+    arguments = (TRACE, "--config", str(file), "--cpu-gb", "1", "--curve", "0,1")
+
+    status, text, _ = run(*arguments, columns=columns)
+
+    found = json.loads(run(*arguments, "--json")[1])[0]["figures"]
+    shown = [f"{found[name]['mean']:.2f}" for name in ("ttftMean", "ttftP50", "ttftP99", "timesBound")]
+    shown += [f"{found['hitRate']['mean']:.1%}", f"{found['outputTokensPerSecond']['mean']:.0f}"]
+    shown += [f"{found['hitRateAt0GiB']['mean']:.1%}"]
+    assert (status, [each for each in shown if each not in text.split()]) == (0, [])
+    assert "…" not in text
 
 
 def test_command_shows_the_curve_of_cpu_sizes() -> None:
