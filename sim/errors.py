@@ -7,6 +7,7 @@ KVAtlasError
     ├── RequestRefusedError  a request that a real server would reject
     ├── DemoError            a part of the demo did not start, or exited
     ├── CompareError         options of a comparison that cannot be used
+    ├── OutputError          a file or folder for results that cannot be written
     ├── TraceError           a trace that cannot be replayed
     └── ReplayError          replay options that cannot be used
 """
@@ -52,6 +53,10 @@ class DemoError(SimError):
 
 class CompareError(SimError):
     """Options of a comparison that cannot be used."""
+
+
+class OutputError(SimError):
+    """A file or folder for results that cannot be written; the message names the option."""
 
 
 class TraceError(SimError):

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..demo_model import MODEL_NAME, write_demo_model
 from ..envoy import find_envoy
-from ..errors import CompareError, DemoError
+from ..errors import DemoError
 from ..model_text import TokenizerText
 from ..picker_process import check_executable
 from ..server import ServerConfig
@@ -86,12 +86,10 @@ def run_compare(console: Console, options: CompareOptions, *, load: ChatLoad | N
     if options.picker:
         check_executable(options.picker)
     binary = find_envoy()
-    if options.plot is not None and not options.plot.absolute().parent.is_dir():
-        raise CompareError(
-            f"--plot: {options.plot} cannot be written: there is no folder {options.plot.parent}"
-        )
     if options.plot is not None:
-        pass
+        from .plot import check_plot  # noqa: PLC0415 - matplotlib, which an installation may lack
+
+        check_plot(options.plot)
     shape = load or ChatLoad(rate=1.0, seconds=1.0)
     return asyncio.run(until_signal(_compare(console, options, subjects, shape, binary)))
 

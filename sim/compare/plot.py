@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import CompareError, DemoError
+from ..errors import CompareError
+from ..output_files import check_file, writing
 from .figures import Row
 
 try:
@@ -21,11 +22,20 @@ except ImportError as error:
 _TIMES = (("ttft_mean", "mean"), ("ttft_p99", "p99"))
 
 
+def check_plot(file: Path) -> None:
+    """Check that a picture can be drawn and written.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    check_file("--plot", file)
+
+
 def write_plot(file: Path, rows: Sequence[Row], *, title: str) -> None:
     """Write bars if there is one rate, otherwise curves over the rates.
 
     Raises:
-        DemoError: the file cannot be written.
+        OutputError: the file cannot be written.
     """
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -37,11 +47,11 @@ def write_plot(file: Path, rows: Sequence[Row], *, title: str) -> None:
             _curves(axes, rows, name, f"{label} time to first token, s")
         figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     figure.suptitle(title)
-    try:
-        with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal figures give equal files
-            figure.savefig(file, format="svg", metadata={"Date": None})
-    except OSError as error:
-        raise DemoError(f"--plot: {file} cannot be written: {error.strerror or error}") from error
+    with (
+        writing("--plot", file),
+        rc_context({"svg.hashsalt": "kvatlas"}),
+    ):  # so that equal figures give equal files
+        figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _times(axes: Axes, rows: Sequence[Row]) -> None:

@@ -78,6 +78,10 @@ def run_replay(console: Console, options: ReplayOptions) -> None:
     """
     plan = make_plan(options)
     cases = make_cases(options)
+    if options.plots is not None:
+        from .plots import check_plots  # noqa: PLC0415 - needs the extra `plots`
+
+        check_plots(options.plots)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(plan.traces[0].name, total=len(cases) * options.seeds)

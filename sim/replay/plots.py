@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ..errors import ReplayError
+from ..output_files import check_folder, writing
 from .comparison import Outcome
 
 try:
@@ -23,6 +24,15 @@ TIERS = (("gpuHitRate", "GPU"), ("cpuHitRate", "CPU"), ("storageHitRate", "stora
 TIMES = (("ttftMean", "mean"), ("ttftP90", "p90"), ("ttftP99", "p99"))
 
 
+def check_plots(folder: Path) -> None:
+    """Check that plots can be drawn and written to a folder, which is created if it does not exist.
+
+    Raises:
+        OutputError: the folder cannot be used.
+    """
+    check_folder("--plots", folder)
+
+
 def write_plots(outcomes: Sequence[Outcome], folder: Path, *, title: str) -> list[Path]:
     """Write the plots: bars for each fleet, and curves if there are several CPU sizes.
 
@@ -32,6 +42,8 @@ def write_plots(outcomes: Sequence[Outcome], folder: Path, *, title: str) -> lis
         title: of all plots.
     Returns:
         the files.
+    Raises:
+        OutputError: one cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
@@ -66,7 +78,10 @@ def _write(
     draw[0](left, outcomes)
     draw[1](right, outcomes)
     figure.suptitle(heading)
-    with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal figures give equal files
+    with (
+        writing("--plots", file),
+        rc_context({"svg.hashsalt": "kvatlas"}),
+    ):  # so that equal figures give equal files
         figure.savefig(file, metadata={"Date": None})
     return file
 

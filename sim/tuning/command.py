@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..errors import ReplayError
+from ..output_files import check_file, writing
 from ..replay.command import ReplayOptions, make_cases, make_plan
 from .report import TuneReport, curve_table, summary, tune_report
 from .search import OBJECTIVES, Goal, n_replayed, search
@@ -45,22 +46,29 @@ def run_tune(console: Console, options: TuneOptions) -> None:
     if goal.objective not in OBJECTIVES:
         raise ReplayError(f"found objective {goal.objective!r}, want one of {', '.join(OBJECTIVES)}")
     plan, (case,) = make_plan(options.replay), make_cases(options.replay)
+    if options.out is not None:
+        check_file("--out", options.out)
+    if options.plot is not None:
+        from .pareto import check_pareto  # noqa: PLC0415 - needs the extra `plots`
+
+        check_pareto(options.plot)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("trials", total=n_replayed(goal, options.trials))
         tuned = search(plan, case, goal, n_trials=options.trials, progress=lambda: progress.advance(task))
     text, difference = file_with(options.replay.configs[0], case, tuned.best.settings)
-    if options.out is not None:
-        options.out.write_text(text)
-    if options.plot is not None:
-        from .pareto import write_pareto  # noqa: PLC0415 - needs the extra `plots`
-
-        write_pareto(tuned, goal, options.plot)
     report = tune_report(tuned, goal)
     if options.replay.json:
         console.out(msgspec.json.format(msgspec.json.encode(report)).decode(), highlight=False)
     else:
         _print(console, report, difference)
+    if options.out is not None:
+        with writing("--out", options.out):
+            options.out.write_text(text)
+    if options.plot is not None:
+        from .pareto import write_pareto  # noqa: PLC0415 - needs the extra `plots`
+
+        write_pareto(tuned, goal, options.plot)
 
 
 def _print(console: Console, report: TuneReport, difference: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import ReplayError
+from ..output_files import check_file, writing
 from .search import Goal, Trial, Tuned
 
 try:
@@ -28,8 +29,21 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept
 
 
+def check_pareto(file: Path) -> None:
+    """Check that the plot can be drawn and written; missing folders are made.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    check_file("--plot", file)
+
+
 def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
-    """Plot the objective against the busiest server's share, and against the CPU tier's size if that was tuned."""
+    """Plot the objective against the busiest server's share, and against the CPU tier's size if that was tuned.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
     costs = [("busiestServer", "work of the busiest server, mean = 1")]
     if goal.cpu_sizes is not None:
         costs.append(("cpuGib", "CPU tier of a server, GiB"))
@@ -40,7 +54,10 @@ def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
         axes.set_ylabel(label)
         axes.legend(fontsize="small")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal trials give equal files
+    with (
+        writing("--plot", file),
+        rc_context({"svg.hashsalt": "kvatlas"}),
+    ):  # so that equal trials give equal files
         figure.savefig(file, metadata={"Date": None})
 
 

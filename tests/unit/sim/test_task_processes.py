@@ -63,21 +63,17 @@ def test_one_job_runs_the_tasks_in_this_process() -> None:
         assert list(results) == [(0, os.getpid()), (1, os.getpid())]
 
 
-def interrupt_all(owner: int) -> None:
-    os.killpg(owner, signal.SIGINT)
-
-
 @pytest.mark.parametrize(
-    ("end", "status"),
+    ("kill", "number"),
     [
-        pytest.param(interrupt_all, -signal.SIGINT, id="ctrl_c"),
-        pytest.param(lambda owner: os.kill(owner, signal.SIGINT), -signal.SIGINT, id="owner_interrupted"),
-        pytest.param(lambda owner: os.kill(owner, signal.SIGTERM), -signal.SIGTERM, id="owner_terminated"),
-        pytest.param(lambda owner: os.kill(owner, signal.SIGKILL), -signal.SIGKILL, id="owner_killed"),
+        pytest.param(os.killpg, signal.SIGINT, id="ctrl_c"),
+        pytest.param(os.kill, signal.SIGINT, id="owner_interrupted"),
+        pytest.param(os.kill, signal.SIGTERM, id="owner_terminated"),
+        pytest.param(os.kill, signal.SIGKILL, id="owner_killed"),
     ],
 )
 def test_processes_end_at_once_with_their_owner(
-    end: Callable[[int], None], status: int, tmp_path: Path
+    kill: Callable[[int, int], None], number: signal.Signals, tmp_path: Path
 ) -> None:
     script = tmp_path / "owner.py"
     script.write_text(OWNER)
@@ -95,14 +91,14 @@ def test_processes_end_at_once_with_their_owner(
         stack.callback(owner.kill)
         running = [stack.enter_context(listener.accept()[0]) for _ in range(2)]
 
-        end(owner.pid)
+        kill(owner.pid, number)
 
         for each in running:
             each.settimeout(60)
             assert each.recv(1) == b""
         _, errors = owner.communicate(timeout=60)
-        assert owner.returncode == status
-        assert errors.count("Traceback") == (1 if status == -signal.SIGINT else 0)
+        assert owner.returncode == -number
+        assert errors.count("Traceback") == (number == signal.SIGINT)
         listener.settimeout(0)
         with pytest.raises(BlockingIOError):
             listener.accept()

@@ -16,7 +16,7 @@ from kvatlas.sim.compare.figures import Row, RunFigures, figures_of, quantile
 from kvatlas.sim.compare.load import ChatLoad, Played, chats
 from kvatlas.sim.compare.plot import write_plot
 from kvatlas.sim.compare.report import print_report, to_json
-from kvatlas.sim.errors import DemoError
+from kvatlas.sim.errors import OutputError
 from kvatlas.sim.workload import Turn
 
 LOAD = ChatLoad(rate=5.0, seconds=20.0, groups=3, system_words=8, user_words=4)
@@ -149,5 +149,5 @@ def test_picture_names_every_policy(tmp_path: Path, rates: tuple[float, ...]) ->
 
 
 def test_picture_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DemoError, match=r"--plot: .* cannot be written: No such file"):
+    with pytest.raises(OutputError, match=r"--plot: .* cannot be written: No such file"):
         write_plot(tmp_path / "none" / "x.svg", ROWS, title="")

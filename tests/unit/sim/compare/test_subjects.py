@@ -11,7 +11,7 @@ from rich.console import Console
 from kvatlas.configs.errors import ConfigError
 from kvatlas.sim.compare.command import CompareOptions, run_compare
 from kvatlas.sim.compare.subjects import subjects_of
-from kvatlas.sim.errors import CompareError
+from kvatlas.sim.errors import CompareError, OutputError
 from kvatlas.sim.picker_process import picker_arguments, with_file_discovery
 
 OWN = """
@@ -94,8 +94,8 @@ def test_configuration_of_another_picker_finds_the_simulated_servers() -> None:
     assert found["dataLayer"] == {"discovery": {"pluginRef": "file-discovery"}}
 
 
-def test_picture_without_a_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    options = CompareOptions(names=["latency"], plot=tmp_path / "none" / "x.svg")
+def test_picture_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    options = CompareOptions(names=["latency"], plot=tmp_path)
 
-    with pytest.raises(CompareError, match=r"--plot: .* there is no folder"):
+    with pytest.raises(OutputError, match=r"--plot: .* cannot be written: Is a directory"):
         run_compare(Console(), options)

@@ -259,6 +259,7 @@ def test_request_that_no_engine_can_hold_is_refused(tmp_path: Path) -> None:
             "--warm-up: found 12, want at most 11, so that one of the 12 requests of agents-4x3 is counted",
             id="all_warm_up",
         ),
+        pytest.param((TRACE, "--plots", "/proc/x"), "--plots: /proc/x cannot be written: ", id="no_folder"),
         pytest.param(("nothing.jsonl",), "nothing.jsonl: No such file", id="no_trace"),
         pytest.param((TRACE, "--policy", "best"), "found policy 'best'", id="no_policy"),
         pytest.param((TRACE, "--config", "none.yaml"), "none.yaml: no such file", id="no_config"),
@@ -272,7 +273,7 @@ def test_request_that_no_engine_can_hold_is_refused(tmp_path: Path) -> None:
 def test_wrong_use_ends_with_status_2_and_says_what_was_wrong(
     arguments: tuple[str, ...], message: str
 ) -> None:
-    status, _, text = run(*arguments)
+    status, out, text = run(*arguments)
 
-    assert status == 2
+    assert (status, out) == (2, "")
     assert message in re.sub(r"[\s│]+", " ", text)

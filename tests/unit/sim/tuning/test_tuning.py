@@ -247,7 +247,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_command_writes_the_tuned_file_and_says_what_is_gained(tmp_path: Path, file: Path) -> None:
-    out, plot = tmp_path / "tuned.yaml", tmp_path / "pareto.svg"
+    out, plot = tmp_path / "new" / "tuned.yaml", tmp_path / "other" / "pareto.svg"
     arguments = ("--config", str(file), "--cpu-gb", "1")
 
     status, text, _ = run(*arguments, "--out", str(out), "--plot", str(plot))
@@ -282,6 +282,9 @@ def test_command_shows_the_curve_of_cpu_tiers_and_the_one_chosen(file: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        pytest.param(("--out", "/proc/x/y"), "--out: /proc/x/y cannot be written: ", id="no_out"),
+        pytest.param(("--out", "/proc"), "--out: /proc cannot be written: Is a directory", id="out_folder"),
+        pytest.param(("--plot", "/proc/x.svg"), "--plot: /proc/x.svg cannot be written: ", id="no_plot"),
         pytest.param(("--warm-up", "100"), "--warm-up: found 100, want at most 17", id="all_warm_up"),
         pytest.param(("--objective", "best"), "found objective 'best', want one of mean, p50, p90, p99", id="objective"),
         pytest.param(("--config", "none.yaml"), "none.yaml: no such file", id="no_file"),
@@ -291,7 +294,7 @@ def test_command_shows_the_curve_of_cpu_tiers_and_the_one_chosen(file: Path) -> 
     ],
 )  # fmt: skip
 def test_wrong_use_is_said(file: Path, arguments: tuple[str, ...], message: str) -> None:
-    status, _, text = run("--config", str(file), *arguments)
+    status, out, text = run("--config", str(file), *arguments)
 
-    assert status == 2
+    assert (status, out) == (2, "")
     assert message in text
