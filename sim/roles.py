@@ -5,13 +5,11 @@ from __future__ import annotations
 from ..scorers.core.topology import LABELS as TOPOLOGY_LABELS
 from ..scorers.core.topology import LEVELS
 from .errors import ReplayError
+from .limits import MAX_SERVERS
 
 PREFILL, DECODE, BOTH, ENCODE = "prefill", "decode", "both", "encode"
 LABELS = {PREFILL: "prefill", DECODE: "decode", BOTH: "prefill-decode", ENCODE: "encode"}
 """Role -> value of the label `llm-d.ai/role`."""
-
-MAX_SERVERS = 1024
-"""Most servers with roles in one simulation; each has sockets of its own."""
 
 ZONE_LABEL = TOPOLOGY_LABELS[LEVELS.index("zone")]
 

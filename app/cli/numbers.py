@@ -10,19 +10,23 @@ import typer
 T = TypeVar("T", int, float)
 
 
-def numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
+def numbers(
+    flag: str, text: str, number: type[T], *, at_least: T, at_most: T | None = None, separator: str = ","
+) -> tuple[T, ...]:
     """Parse numbers with a separator between them.
 
     Raises:
-        typer.BadParameter: there is none, or one is not a number of at least `at_least`.
+        typer.BadParameter: there is none, or one is not a number of at least `at_least` and at most `at_most`, if it is given.
     """
     try:
         found = tuple(number(part) for part in text.split(separator))
     except ValueError:
         found = ()
-    if not found or not all(at_least <= each < inf for each in found):
+    limit = inf if at_most is None else at_most
+    if not found or not all(at_least <= each <= limit and each < inf for each in found):
+        want = f"of at least {at_least:g}" if at_most is None else f"from {at_least:g} to {at_most}"
         raise typer.BadParameter(
-            f"found {text!r}, want numbers of at least {at_least:g}, separated by {separator!r}",
+            f"found {text!r}, want numbers {want}, separated by {separator!r}",
             param_hint=flag,
         )
     return found

@@ -10,13 +10,22 @@ import typer
 
 from ...configs.errors import ConfigError
 from ...events.errors import KVAtlasError
+from ...sim.limits import (
+    MAX_CPU_BLOCKS,
+    MAX_CPU_GIB,
+    MAX_GPU_BLOCKS,
+    MAX_JOBS,
+    MAX_SEEDS,
+    MAX_SERVERS,
+    MAX_TRIALS,
+)
 from .exit_status import fail
 from .numbers import numbers
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-GpuBlocks = Annotated[int, typer.Option(min=16, help="GPU blocks per server.")]
+GpuBlocks = Annotated[int, typer.Option(min=16, max=MAX_GPU_BLOCKS, help="GPU blocks per server.")]
 BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per block.")]
 Granularity = Annotated[int, typer.Option(min=1, help="Blocks simulated as one; more is faster and coarser.")]
 Storage = Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")]
@@ -72,14 +81,14 @@ def replay(
     granularity: Granularity = 4,
     storage: Storage = False,
     speed: Speed = 1.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Replays of each case.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Replays of each case.")] = 1,
     limit: Limit = None,
     warm_up: WarmUp = 0,
     curve: Annotated[
         str | None,
         typer.Option(metavar="N,...", help="Hit rate with CPU tiers of these GiB, from reuse distances."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=MAX_JOBS, help="Number of processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     plots: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder to write plots to (SVG).")
@@ -93,8 +102,8 @@ def replay(
         trace=trace,
         configs=config or (),
         policies=policy or (),
-        cpu_gib=numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
-        endpoints=numbers("--endpoints", endpoints, int, at_least=1),
+        cpu_gib=numbers("--cpu-gb", cpu_gb, float, at_least=0.0, at_most=MAX_CPU_GIB),
+        endpoints=numbers("--endpoints", endpoints, int, at_least=1, at_most=MAX_SERVERS),
         roles=_roles(roles, link_gbit=link_gbit, zones=zones, zone_gbit=zone_gbit),
         zones=zones,
         network=hardware.network(link_gbit, zone_gbit_per_s=zone_gbit),
@@ -106,7 +115,9 @@ def replay(
         seeds=seeds,
         limit=limit,
         warm_up=warm_up,
-        curve_gib=() if curve is None else numbers("--curve", curve, float, at_least=0.0),
+        curve_gib=()
+        if curve is None
+        else numbers("--curve", curve, float, at_least=0.0, at_most=MAX_CPU_GIB),
         jobs=jobs,
         json=json,
         plots=plots,
@@ -120,7 +131,7 @@ def tune(
     config: Annotated[
         Path, typer.Option(metavar="FILE", help="Configuration whose weights and credits are tuned.")
     ],
-    trials: Annotated[int, typer.Option(min=3, help="Number of settings to try.")] = 40,
+    trials: Annotated[int, typer.Option(min=3, max=MAX_TRIALS, help="Number of settings to try.")] = 40,
     objective: Annotated[
         str, typer.Option(help="Objective: mean, p50, p90 or p99 of the time to first token.")
     ] = "mean",
@@ -140,14 +151,14 @@ def tune(
             min=0.0, metavar="MS", help="Milliseconds of the objective a GiB must bring. Default: the knee."
         ),
     ] = None,
-    endpoints: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 8,
+    endpoints: Annotated[int, typer.Option(min=1, max=MAX_SERVERS, help="Number of servers.")] = 8,
     gpu_blocks: GpuBlocks = 9271,
     block_size: BlockSize = 16,
     granularity: Granularity = 8,
     storage: Storage = False,
     speed: Speed = 1.0,
     seeds: Annotated[
-        int, typer.Option(min=2, help="Replays per trial, and one for the final comparison.")
+        int, typer.Option(min=2, max=MAX_SEEDS, help="Replays per trial, and one for the final comparison.")
     ] = 2,
     limit: Limit = None,
     warm_up: WarmUp = 0,
@@ -162,7 +173,7 @@ def tune(
     """Search weights, tier credits and CPU memory that lower the time to first token on a trace, within guard rails."""
     from ...sim.replay.command import ReplayOptions
 
-    low, *more = numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
+    low, *more = numbers("--cpu-gb", cpu_gb, float, at_least=0.0, at_most=MAX_CPU_GIB, separator="..")
     if len(more) > 1 or (more and low >= more[0]):
         raise typer.BadParameter(f"found {cpu_gb!r}, want N or LOW..HIGH", param_hint="--cpu-gb")
     options = ReplayOptions(
@@ -196,7 +207,7 @@ def tune(
 
 def simulate(
     *,
-    servers: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 4,
+    servers: Annotated[int, typer.Option(min=1, max=MAX_SERVERS, help="Number of servers.")] = 4,
     roles: Roles = None,
     link_gbit: LinkGbit = None,
     zones: Zones = 1,
@@ -205,7 +216,9 @@ def simulate(
         str, typer.Option(help="Address to listen on; ports are chosen by the system.")
     ] = "127.0.0.1",
     gpu_blocks: GpuBlocks = 9271,
-    cpu_blocks: Annotated[int, typer.Option(min=0, help="CPU tier blocks per server.")] = 0,
+    cpu_blocks: Annotated[
+        int, typer.Option(min=0, max=MAX_CPU_BLOCKS, help="CPU tier blocks per server.")
+    ] = 0,
     chunk_blocks: Annotated[int, typer.Option(min=1, help="Blocks per chunk of the CPU tier.")] = 1,
     block_size: BlockSize = 16,
     storage: Storage = False,

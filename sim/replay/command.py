@@ -13,6 +13,7 @@ from ...routing.plan.load import load_scheduled
 from .. import hardware
 from ..errors import ReplayError
 from ..kv_network import NetworkSpec
+from ..limits import check_fleet_blocks
 from ..traces.named import named_traces
 from .comparison import Case, Outcome, Plan, bounds, compare
 from .fleet_spec import FleetSpec
@@ -76,8 +77,8 @@ def run_replay(console: Console, options: ReplayOptions) -> None:
     Raises:
         KVAtlasError: trace, configuration or options cannot be used.
     """
-    plan = make_plan(options)
     cases = make_cases(options)
+    plan = make_plan(options)
     if options.plots is not None:
         from .plots import check_plots  # noqa: PLC0415 - needs the extra `plots`
 
@@ -128,7 +129,7 @@ def make_cases(options: ReplayOptions) -> list[Case]:
 
     Raises:
         ConfigError: a configuration file cannot be used.
-        ReplayError: a policy does not exist.
+        ReplayError: a policy does not exist, or a fleet is too large.
     """
     known = STAGE_POLICIES if options.roles else POLICIES
     named = options.policies or ([] if options.configs else list(known))
@@ -145,7 +146,7 @@ def make_cases(options: ReplayOptions) -> list[Case]:
 
 
 def _fleet(options: ReplayOptions, servers: int, cpu_gib: float) -> FleetSpec:
-    return FleetSpec(
+    fleet = FleetSpec(
         servers=servers,
         block_size=options.block_size,
         gpu_blocks=options.gpu_blocks,
@@ -155,6 +156,8 @@ def _fleet(options: ReplayOptions, servers: int, cpu_gib: float) -> FleetSpec:
         zones=options.zones,
         network=options.network,
     )
+    check_fleet_blocks(servers, fleet.coarser(options.granularity).gpu_blocks)
+    return fleet
 
 
 def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome], rows: Sequence[Outcome]) -> None:

@@ -39,6 +39,17 @@ class AgentsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     starts_per_s: Positive = 0.5
     block_size: Count = 64
 
+    @property
+    def n_requests(self) -> int:
+        """Number of requests."""
+        return self.agents * self.turns
+
+    @property
+    def n_ids(self) -> int:
+        """Mean number of their block ids."""
+        n_tokens = self.system_len + (self.turn_len + self.output_len) * (self.turns + 1) // 2
+        return self.n_requests * (n_tokens // self.block_size + 1)
+
 
 def agents_trace(spec: AgentsSpec, *, seed: int) -> Trace:
     """Generate all turns of all agents, agent by agent. Cost: O(blocks)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
@@ -11,11 +11,15 @@ import msgspec
 
 from ...routing.observers.recorder.trace_line import BLOCK_SIZE, MooncakeLine, encode_line
 from ..errors import TraceError
+from ..limits import MAX_SPAN_S, MAX_TOKENS
 from .trace import Assumed, Trace, TraceRequest
 
 ASSUMED_OUTPUT = 256
 """Output length if no line of a trace has one."""
 
+
+MAX_TIMESTAMP_MS = 2.0**53
+"""Beyond, a double does not resolve milliseconds; the time since 1970 is far below."""
 
 _decode = msgspec.json.Decoder(MooncakeLine).decode
 
@@ -32,6 +36,7 @@ def read_trace(file: Path, *, limit: int | None = None) -> Trace:
         TraceError: the file cannot be read, or a line is not a valid request.
     """
     requests: list[TraceRequest] = []
+    places: list[int] = []
     known: list[int] = []
     unknown: set[int] = set()
     block_size = BLOCK_SIZE
@@ -46,11 +51,13 @@ def read_trace(file: Path, *, limit: int | None = None) -> Trace:
         else:
             known.append(line.output_length)
         requests.append(_request(line, block_size))
+        places.append(number)
     if not requests:
         raise TraceError(f"{file}: contains no request")
     assumed = max(1, median_low(known)) if known else ASSUMED_OUTPUT
     for number in unknown:
         requests[number] = replace(requests[number], n_output=assumed)
+    _check_span(file, requests, places)
     if all(request.after is None for request in requests):
         requests.sort(key=lambda request: request.at_s)
     return Trace(file.stem, block_size, requests, assumed=Assumed(len(unknown), assumed) if unknown else None)
@@ -86,12 +93,32 @@ def _lines(file: Path) -> Iterator[tuple[int, MooncakeLine]]:
         raise TraceError(f"{file}: {error.strerror}") from error
 
 
+def _check_span(file: Path, requests: Sequence[TraceRequest], places: Sequence[int]) -> None:
+    first_s = min((each.at_s for each in requests if each.after is None), default=0.0)
+    for place, each in zip(places, requests, strict=True):
+        begin, span_s = "the first request", each.at_s - first_s
+        if each.after is not None:
+            begin, span_s = "the request it waits for", each.at_s
+        if span_s > MAX_SPAN_S:
+            raise TraceError(
+                f"{file}:{place}: comes {span_s / 86400:.0f} days after {begin}, want at most {MAX_SPAN_S / 86400:.0f}; "
+                "timestamp is in milliseconds"
+            )
+
+
 def _check(file: Path, number: int, line: MooncakeLine, block_size: int, *, n_before: int) -> None:
     n_ids = -(-line.input_length // block_size) if block_size > 0 else 0
     if line.input_length < 1 or block_size < 1:
         message = (
             f"found input_length {line.input_length} in blocks of {block_size} tokens, want 1 or more of each"
         )
+    elif block_size > MAX_TOKENS or line.input_length + (line.output_length or 0) > MAX_TOKENS:
+        message = (
+            f"found input_length {line.input_length} and output_length {line.output_length} in blocks of {block_size} "
+            f"tokens, want at most {MAX_TOKENS} tokens of each and together"
+        )
+    elif abs(line.timestamp) > MAX_TIMESTAMP_MS:
+        message = f"found timestamp {line.timestamp:g}, want milliseconds of at most {MAX_TIMESTAMP_MS:g}"
     elif line.output_length is not None and line.output_length < 0:
         message = f"found output_length {line.output_length}, want 0 or more"
     elif len(line.hash_ids) < n_ids:

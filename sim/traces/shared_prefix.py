@@ -40,6 +40,16 @@ class SharedPrefixSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     rate: Annotated[float, Meta(gt=0)] = 1.0
     block_size: Count = 16
 
+    @property
+    def n_requests(self) -> int:
+        """Number of requests."""
+        return self.num_groups * self.num_prompts_per_group
+
+    @property
+    def n_ids(self) -> int:
+        """Number of their block ids."""
+        return self.n_requests * -(-(self.system_prompt_len + self.question_len) // self.block_size)
+
 
 class Stage(msgspec.Struct, frozen=True):
     """Requests that arrive at random, `rate` per second for `seconds`."""

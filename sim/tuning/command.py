@@ -45,7 +45,7 @@ def run_tune(console: Console, options: TuneOptions) -> None:
     goal = options.goal
     if goal.objective not in OBJECTIVES:
         raise ReplayError(f"found objective {goal.objective!r}, want one of {', '.join(OBJECTIVES)}")
-    plan, (case,) = make_plan(options.replay), make_cases(options.replay)
+    (case,), plan = make_cases(options.replay), make_plan(options.replay)
     if options.out is not None:
         check_file("--out", options.out)
     if options.plot is not None:

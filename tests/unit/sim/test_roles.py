@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.sim.errors import ReplayError
-from kvatlas.sim.roles import MAX_SERVERS, parse_roles
+from kvatlas.sim.limits import MAX_SERVERS
+from kvatlas.sim.roles import parse_roles
 
 
 def test_each_role_has_its_number_of_servers_in_the_order_given() -> None:

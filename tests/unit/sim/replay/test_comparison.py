@@ -263,8 +263,8 @@ def test_request_that_no_engine_can_hold_is_refused(tmp_path: Path) -> None:
         pytest.param(("nothing.jsonl",), "nothing.jsonl: No such file", id="no_trace"),
         pytest.param((TRACE, "--policy", "best"), "found policy 'best'", id="no_policy"),
         pytest.param((TRACE, "--config", "none.yaml"), "none.yaml: no such file", id="no_config"),
-        pytest.param((TRACE, "--cpu-gb", "x"), "found 'x', want numbers of at least 0", id="no_number"),
-        pytest.param((TRACE, "--endpoints", "0"), "found '0', want numbers of at least 1", id="no_servers"),
+        pytest.param((TRACE, "--cpu-gb", "x"), "found 'x', want numbers from 0 to 1000000", id="no_number"),
+        pytest.param((TRACE, "--endpoints", "0"), "found '0', want numbers from 1 to 1024", id="no_servers"),
         pytest.param(
             (TRACE, "--granularity", "3"), "3 simulated as one, do not fit block ids of 64", id="no_fit"
         ),

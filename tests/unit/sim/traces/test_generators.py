@@ -75,6 +75,26 @@ def test_limit_cuts_a_workload() -> None:
         pytest.param("agents:agent=2", "unknown field `agent`; the settings are agents, turns", id="unknown"),
         pytest.param("agents:agents=0", "Expected `int` >= 1 - at `$.agents`", id="out_of_range"),
         pytest.param("agents:agents", "Expected `int`, got `str` - at `$.agents`", id="no_value"),
+        pytest.param(
+            "agents:agents=1000000000",
+            "would have 12000000000 requests for 1 seed(s), want at most 1000000, whatever --limit is",
+            id="endless_agents",
+        ),
+        pytest.param("agents:agents=1,turn_len=1000000000000", "would have 1218750001", id="endless_turns"),
+        pytest.param(
+            SHARED.replace("question_len=", "question_len=9000000000"),
+            " block ids for 1 seed(s), want at most 50000000",
+            id="endless_questions",
+        ),
+        pytest.param(
+            SHARED.replace("output_len=", "output_len=9000000000"),
+            "with its output, want at most 10000000",
+            id="endless_output",
+        ),
+        pytest.param("agents:agents=2,starts_per_s=1e-20", "request 0 comes after", id="endless_waiting"),
+        pytest.param(
+            "agents:agents=2,block_size=100000000", "found 100000000 tokens per block id", id="huge_block"
+        ),
         pytest.param("shared-prefix:", "missing required field `num_groups`", id="missing"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from kvatlas.sim.errors import TraceError
 from kvatlas.sim.traces.agents import AgentsSpec, agents_trace
 from kvatlas.sim.traces.mooncake import read_trace, write_trace
+from kvatlas.sim.traces.named import named_traces
 from kvatlas.sim.traces.trace import Assumed, TraceRequest
 
 GOOD = '{"timestamp": 3000, "input_length": 600, "output_length": 52, "hash_ids": [0, 7]}\n'
@@ -29,6 +30,15 @@ def test_requests_are_sorted_by_time_and_cut_at_the_limit(tmp_path: Path) -> Non
 
     assert [request.at_s for request in read_trace(file).requests] == [1.0, 2.0, 3.0]
     assert [request.at_s for request in read_trace(file, limit=2).requests] == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("begin", [0, -5000, 1_700_000_000_000, 1_700_000_000_000_000])
+def test_times_count_from_the_first_arrival(tmp_path: Path, begin: int) -> None:
+    file = tmp_path / "t.jsonl"
+    lines = [GOOD.replace("3000", str(begin + after)) for after in (2000, 0)]
+    file.write_text("".join(lines) + GOOD.replace("3000", "4000").replace("}", ', "after": 1}'))
+
+    assert [request.at_s for request in named_traces(str(file))[0].requests] == [2.0, 0.0, 4.0]
 
 
 def test_output_of_no_tokens_is_one_token(tmp_path: Path) -> None:
@@ -106,6 +116,25 @@ def test_written_trace_reads_the_same(tmp_path: Path) -> None:
         pytest.param(
             GOOD.replace("600", "1025"), "found 2 hash_ids, want 3 for 1025 tokens", id="too_few_ids"
         ),
+        pytest.param(
+            GOOD.replace("52", "1000000000000"),
+            "2: found input_length 600 and output_length 1000000000000",
+            id="endless",
+        ),
+        pytest.param(
+            GOOD.replace("3000", "1e300"), "2: found timestamp 1e+300, want milliseconds", id="no_time"
+        ),
+        pytest.param(GOOD.replace("3000", "-1.7e18"), "2: found timestamp -1.7e+18", id="long_ago"),
+        pytest.param(
+            GOOD.replace("3000", "1.7e12"),
+            "2: comes 19676 days after the first request, want at most 366",
+            id="late",
+        ),
+        pytest.param(
+            GOOD.replace("3000", "1e12").replace("}", ', "after": 0}'),
+            "2: comes 11574 days after the request it waits for",
+            id="long_pause",
+        ),
         pytest.param(GOOD.replace("7]", "-7]"), "hash_id outside", id="negative_id"),
         pytest.param(GOOD.replace("}", ', "after": 1}'), "found after 1", id="waits_for_itself"),
     ],
@@ -115,6 +144,14 @@ def test_bad_line_is_named_with_its_number(tmp_path: Path, line: str, message: s
     file.write_text(GOOD + line)
 
     with pytest.raises(TraceError, match=re.escape(message)):
+        read_trace(file)
+
+
+def test_too_large_a_block_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(GOOD.replace("}", ', "block_size": 1000000000000}'))
+
+    with pytest.raises(TraceError, match="in blocks of 1000000000000 tokens, want at most 10000000"):
         read_trace(file)
 
 
