@@ -7,6 +7,7 @@ KVAtlasError
     ├── RequestRefusedError  a request that a real server would reject
     ├── DemoError            a part of the demo did not start, or exited
     ├── CompareError         options of a comparison that cannot be used
+    ├── ListenError          an address on which no server can listen
     ├── OutputError          a file or folder for results that cannot be written
     ├── TraceError           a trace that cannot be replayed
     └── ReplayError          replay options that cannot be used
@@ -53,6 +54,10 @@ class DemoError(SimError):
 
 class CompareError(SimError):
     """Options of a comparison that cannot be used."""
+
+
+class ListenError(SimError):
+    """An address on which no simulated server can listen, or more servers than this process may have sockets for."""
 
 
 class OutputError(SimError):

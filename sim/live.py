@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,17 +15,24 @@ from rich.console import Console
 
 from . import hardware
 from .demo_model import MODEL_NAME, write_demo_model
+from .errors import ListenError
 from .faults import EventFaults, HttpFaults
 from .fleet import Fleet
+from .held_port import HeldPort
 from .kv_exchange import KvExchange
 from .kv_network import KvNetwork, NetworkSpec
+from .limits import check_fleet_blocks
 from .media import EncodedMedia
 from .model_text import TokenizerText
+from .output_files import check_file, writing
 from .publisher import BUFFERED_BATCHES
 from .roles import BOTH, ENCODE, PREFILL, role_names, role_zones
 from .server import ServerConfig
 from .service_times import ServiceTimes
 from .storage_tier import StorageTier
+
+FILES_PER_SERVER = 16
+"""Open files of a server without requests: 14 were counted."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -82,8 +90,48 @@ class SimulateOptions:
 
 
 def run_simulate(console: Console, options: SimulateOptions) -> None:
-    """Run the servers until SIGINT or SIGTERM. Must be called from the main thread, for its signals."""
+    """Run the servers until SIGINT or SIGTERM. Must be called from the main thread, for its signals.
+
+    Raises:
+        SimError: the servers cannot listen, or the configuration cannot be written.
+    """
+    check_address(options.host)
+    check_fleet_blocks(len(options.roles) or options.servers, options.gpu_blocks)
+    check_open_files(
+        len(options.roles) or options.servers, limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    )
+    if options.config is not None:
+        check_file("--config", options.config)
     asyncio.run(simulate(console, options))
+
+
+def check_address(host: str) -> None:
+    """Check that servers can listen on an address.
+
+    Raises:
+        ListenError: they cannot.
+    """
+    advice = "give an IPv4 address of this machine, or 0.0.0.0 for all"
+    if not host:
+        raise ListenError(f"--host: found an empty address; {advice}")
+    try:
+        HeldPort(host)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ListenError(f"--host: cannot listen on {host!r}: {reason}; {advice}") from error
+
+
+def check_open_files(n_servers: int, *, limit: int) -> None:
+    """Check that a process with this limit of open files can run so many servers.
+
+    Raises:
+        ListenError: it cannot.
+    """
+    if 0 <= limit < n_servers * FILES_PER_SERVER:  # negative if there is no limit
+        raise ListenError(
+            f"{n_servers} servers need {n_servers * FILES_PER_SERVER} open files, and this process may have {limit}; "
+            f"use ulimit -n, or at most {limit // FILES_PER_SERVER} servers"
+        )
 
 
 def server_configs(options: SimulateOptions) -> list[ServerConfig]:
@@ -143,7 +191,8 @@ async def simulate(console: Console, options: SimulateOptions) -> None:
 async def _until(stop: asyncio.Event, console: Console, options: SimulateOptions) -> None:
     with TemporaryDirectory(prefix="kvatlas-simulate-") as name:
         model = options.config.parent / f"{options.config.stem}-model" if options.config else Path(name)
-        write_demo_model(model)
+        with writing("--config", model):
+            write_demo_model(model)
         async with Fleet(server_configs(options), TokenizerText(model), host=options.host) as fleet:
             if options.config is not None:
                 fleet.write_kvatlas_config(

@@ -80,6 +80,48 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param("replay absent.jsonl --policy random", 2, "absent.jsonl", id="replay_trace"),
         pytest.param("tune trace.jsonl --config absent.yaml", 2, ABSENT, id="tune_absent"),
         pytest.param("simulate --servers 0", 2, "Invalid value for '--servers'", id="simulate_servers"),
+        pytest.param("simulate --servers 100000", 2, "Invalid value for '--servers'", id="simulate_many"),
+        pytest.param(
+            "simulate --host 192.0.2.1", 2, "--host: cannot listen on '192.0.2.1'", id="simulate_other_host"
+        ),
+        pytest.param("simulate --host ::1", 2, "cannot listen on '::1'", id="simulate_no_host"),
+        pytest.param("simulate --host a..b", 2, "--host: cannot listen on 'a..b'", id="simulate_bad_host"),
+        pytest.param("simulate --host=", 2, "--host: found an empty address", id="simulate_empty_host"),
+        pytest.param(
+            "simulate --config .", 2, "--config: . cannot be written: Is a directory", id="simulate_folder"
+        ),
+        pytest.param("simulate --config refused.yaml/x", 2, "x cannot be written: ", id="simulate_in_file"),
+        pytest.param(
+            "simulate --gpu-blocks 99999999999999",
+            2,
+            "Invalid value for '--gpu-blocks'",
+            id="simulate_blocks",
+        ),
+        pytest.param(
+            "simulate --gpu-blocks 1000000 --servers 11",
+            2,
+            "11 servers with 1000000 simulated GPU blocks",
+            id="simulate_fleet",
+        ),
+        pytest.param(
+            "replay trace.jsonl --gpu-blocks 99999999999", 2, "for '--gpu-blocks'", id="replay_blocks"
+        ),
+        pytest.param(
+            "replay trace.jsonl --endpoints 8,99999999", 2, "want numbers from 1 to 1024", id="replay_servers"
+        ),
+        pytest.param(
+            "replay trace.jsonl --cpu-gb 1e300", 2, "want numbers from 0 to 1000000", id="replay_cpu"
+        ),
+        pytest.param("replay trace.jsonl --seeds 99999999", 2, "for '--seeds'", id="replay_seeds"),
+        pytest.param(
+            "replay agents: --seeds 1000", 2, "2400000 requests for 1000 seed(s)", id="replay_requests"
+        ),
+        pytest.param(
+            "replay trace.jsonl --endpoints 1000 --gpu-blocks 1000000",
+            2,
+            "1000 servers with 250000",
+            id="replay_fleet",
+        ),
         pytest.param("simulate --roles prefill=2", 2, "no server decodes", id="simulate_roles"),
         pytest.param("replay trace.jsonl --roles chef=1", 2, "found 'chef=1'", id="replay_roles"),
         pytest.param("demo --seed much", 2, "Invalid value for '--seed'", id="demo_seed"),
