@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -33,7 +32,6 @@ from .schema import (
     SnapshotConfig,
     StaticEndpoint,
     TierConfig,
-    WeightsConfig,
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
 from .tracing import TracingConfig
@@ -54,7 +52,6 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *election_problems(config),
         *replica_problems(config),
         *_tier_problems(config.tiers),
-        *weight_problems(("weights",), config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),
         *_scrape_problems(config.metrics_scrape),
         *_engine_problems(config.metrics_scrape),
@@ -66,7 +63,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
 def check_plugins(
     plugins: Sequence[PluginConfig], profiles: Sequence[SchedulingProfileConfig]
 ) -> Iterator[Problem]:
-    """Yield repeated names, references to plugins that do not exist, and weights that are not finite."""
+    """Yield repeated names, and references to plugins that do not exist."""
     yield from repeated(
         (
             (("plugins", number, "name" if each.name else "type"), each.known_as)
@@ -79,8 +76,6 @@ def check_plugins(
         for place, plugin in enumerate(profile.plugins):
             path: KeyPath = ("schedulingProfiles", number, "plugins", place)
             references.append(((*path, "pluginRef"), plugin.plugin_ref))
-            if not math.isfinite(plugin.weight):
-                yield Problem("found infinity, expected a finite number", (*path, "weight"))
     yield from reference_problems(references, plugins)
 
 
@@ -244,13 +239,6 @@ def _tier_problems(tiers: tuple[TierConfig, ...]) -> Iterator[Problem]:
         ),
         "medium",
     )
-
-
-def weight_problems(base: KeyPath, weights: WeightsConfig) -> Iterator[Problem]:
-    """Yield every impossible weight of those at the path `base`."""
-    for field in msgspec.structs.fields(WeightsConfig):
-        if not math.isfinite(getattr(weights, field.name)):
-            yield Problem("found infinity, expected a finite number", (*base, field.encode_name))
 
 
 def _scrape_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:

@@ -19,7 +19,7 @@ from .replicas import ReplicasConfig
 from .request_handler import RequestHandlerConfig
 from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
-from .section import BlockCount, ModelName, PolicyName, Port, Section, Weight
+from .section import BlockCount, ModelName, PolicyName, Port, Section, SignedWeight, Weight
 from .tracing import TracingConfig
 from .units import Duration
 
@@ -282,7 +282,7 @@ class ProfilePluginConfig(Section, frozen=True):
 
     plugin_ref: Annotated[str, Meta(min_length=1)]
     """Name of a plugin in `plugins`."""
-    weight: float = 1
+    weight: SignedWeight = 1
     """Weight of a scorer, also a negative one; filters and pickers have none."""
 
 

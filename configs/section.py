@@ -17,7 +17,12 @@ MAX_NAME_CHARS = 512
 
 ModelName = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Weight = Annotated[float, Meta(ge=0)]
+
+MAX_WEIGHT = 1_000_000_000
+"""Highest weight. Sums of such weights are far from overflowing, and parts of a millionth still count beside one."""
+
+Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
+SignedWeight = Annotated[float, Meta(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]
 PolicyName = Literal["weights", "latency"]
 """Policies that need no plugins of their own."""
 BlockCount = Annotated[int, Meta(ge=1)]

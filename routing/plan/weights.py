@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import msgspec
 
-from ...configs.checks import weight_problems
 from ...configs.decode import decode
 from ...configs.errors import ConfigError, Problem
 from ...configs.schema import KVAtlasConfig, SchedulingProfileConfig, WeightsConfig
@@ -75,9 +73,8 @@ def _weighted(profile: SchedulingProfileConfig, weights: Mapping[str, float]) ->
 
 def _short(before: WeightsConfig, weights: Mapping[str, object]) -> WeightsConfig:
     decoded = decode({**msgspec.to_builtins(before), **weights}, WeightsConfig)
-    problems = decoded if isinstance(decoded, list) else list(weight_problems((), decoded))
-    if isinstance(decoded, list) or problems:
-        raise ConfigError("weights", problems)
+    if isinstance(decoded, list):
+        raise ConfigError("weights", decoded)
     return decoded
 
 
@@ -89,8 +86,6 @@ def _named(plan: Plan, weights: Mapping[str, object]) -> dict[str, float]:
             problems.append(Problem(f"no scorer of that name; {nearest(name, known)}", (name,)))
         elif isinstance(decoded, list):
             problems += [Problem(each.message, (name,)) for each in decoded]
-        elif not math.isfinite(decoded.weight):
-            problems.append(Problem("found infinity, expected a finite number", (name,)))
         else:
             found[name] = decoded.weight
     if problems:

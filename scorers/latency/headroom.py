@@ -22,23 +22,24 @@ STEPS = 100
 NO_RANGE_MS = 1e-9
 """Headrooms that differ by at most this are equal. Source: the reference."""
 
-Amount = Annotated[float, Meta(ge=0)]
+Weight = Annotated[float, Meta(ge=0, le=1_000_000_000)]
+"""Bounded as weights of scorers are: an infinite sum would make every part 0."""
 
 
 class LatencyParams(PluginParams, frozen=True):
     """Parameters of `latency-scorer`."""
 
-    ttft_weight: Amount = field(default=0.8, name="ttftWeight")
+    ttft_weight: Weight = field(default=0.8, name="ttftWeight")
     """Weight of the headroom of the time to first token."""
-    tpot_weight: Amount = field(default=0.2, name="tpotWeight")
+    tpot_weight: Weight = field(default=0.2, name="tpotWeight")
     """Weight of the headroom of the time per output token."""
     headroom_selection_strategy: Literal["least", "most"] = "least"
     """Whether, of endpoints that meet the objectives, those with the least or the most headroom are best."""
-    composite_kv_weight: Amount = field(default=1.0, name="compositeKVWeight")
+    composite_kv_weight: Weight = field(default=1.0, name="compositeKVWeight")
     """Without predictions: weight of the free part of the GPU blocks."""
-    composite_queue_weight: Amount = 1.0
+    composite_queue_weight: Weight = 1.0
     """Without predictions: weight of a short queue."""
-    composite_prefix_weight: Amount = 1.0
+    composite_prefix_weight: Weight = 1.0
     """Without predictions: weight of the cached part of the prompt."""
     latency_prediction_info_producer_name: str = ""
     """Name of the `predicted-latency-producer` in `plugins`; empty: the one that there is."""

@@ -106,7 +106,7 @@ async def test_signal_takes_the_file_back_in_force(tmp_path: Path) -> None:
 
 BAD = {
     "unknown_key": (b"weights: {queu: 1}", "did you mean 'queue'"),
-    "impossible_value": (b"weights: {queue: -1}", "found -1, expected a number of at least 0"),
+    "impossible_value": (b"weights: {queue: -1}", "found -1, expected a number from 0 to 1000000000"),
     "no_yaml": (b"weights: {", "not valid YAML"),
     "endpoint_twice": (
         b"endpoints: {static: [{name: a, address: 'h:1'}, {name: a, address: 'h:2'}]}",

@@ -107,8 +107,18 @@ from support.config_files import HEAD, message_of
         ),
         pytest.param(
             "weights: {queue: .inf}",
-            "line 3, weights.queue: found infinity, expected a finite number",
+            "line 3, weights.queue: found infinity, expected a number from 0 to 1000000000",
             id="infinite",
+        ),
+        pytest.param(
+            "weights: {queue: 1.7e+308}",
+            "line 3, weights.queue: found 1.7e+308, expected a number from 0 to 1000000000",
+            id="totals_would_overflow",
+        ),
+        pytest.param(
+            "plugins: [{type: a}]\nschedulingProfiles: [{plugins: [{pluginRef: a, weight: -1.7e+308}]}]",
+            "line 4, schedulingProfiles[0].plugins[0].weight: found -1.7e+308, expected a number from -1000000000 to 1000000000",
+            id="totals_of_plugins_would_overflow",
         ),
         pytest.param(
             "metricsScrape: {interval: 3s}",

@@ -223,8 +223,13 @@ def test_thresholds_of_older_files_count_when_another_file_has_none(
         ),
         pytest.param(
             {"schedulingProfiles": [{"plugins": [{"pluginRef": "queue-scorer", "weight": float("inf")}]}]},
-            "schedulingProfiles[0].plugins[0].weight: found infinity, expected a finite number",
+            "schedulingProfiles[0].plugins[0].weight: found infinity, expected a number from -1000000000 to 1000000000",
             id="infinite_weight",
+        ),
+        pytest.param(
+            {"schedulingProfiles": [{"plugins": [{"pluginRef": "queue-scorer", "weight": 1.7e308}]}]},
+            "schedulingProfiles[0].plugins[0].weight: found 1.7e+308, expected a number from -1000000000 to 1000000000",
+            id="totals_would_overflow",
         ),
         pytest.param(
             {"dataLayer": {"sources": [{"pluginRef": "queue-scorer", "extractors": [{"pluginRef": "x"}]}]}},

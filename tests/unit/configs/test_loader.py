@@ -23,7 +23,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
 
     assert message_of(config_file).splitlines() == [
         "config.yaml: 3 problems",
-        "  line 3, weights.queue: found -1, expected a number of at least 0",
+        "  line 3, weights.queue: found -1, expected a number from 0 to 1000000000",
         "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, adapters, endpointLabels, tokenizer, maxModelLen, kvBytesPerToken, chat, remoteTokenizer",
         "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, workers, workerTimeout, drainNotice, drainTimeout, tls, metricsTls, auth",
     ]

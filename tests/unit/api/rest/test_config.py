@@ -110,7 +110,13 @@ async def test_weights_named_are_changed(rest: Rest) -> None:
     [
         pytest.param({"queu": 1}, 400, "weights: queu: unknown key; did you mean 'queue'?", id="name"),
         pytest.param(
-            {"queue": -1}, 400, "weights: queue: found -1, expected a number of at least 0", id="value"
+            {"queue": -1}, 400, "weights: queue: found -1, expected a number from 0 to 1000000000", id="value"
+        ),
+        pytest.param(
+            {"queue": 1.7e308, "kvCacheUtilization": 1.7e308},
+            400,
+            "weights: 2 problems\n  queue: found 1.7e+308, expected a number from 0 to 1000000000",
+            id="totals_would_overflow",
         ),
         pytest.param([1], 422, "body: Input should be a valid dictionary", id="list"),
     ],

@@ -67,24 +67,39 @@ def test_weights_named_are_changed_and_the_others_stay(
             id="short_name",
         ),
         pytest.param(
-            SHORT, {"queue": -1}, "weights: queue: found -1, expected a number of at least 0", id="negative"
+            SHORT,
+            {"queue": -1},
+            "weights: queue: found -1, expected a number from 0 to 1000000000",
+            id="negative",
         ),
         pytest.param(
-            SHORT, {"queue": "2"}, "weights: queue: found '2', expected a number of at least 0", id="text"
+            SHORT,
+            {"queue": "2"},
+            "weights: queue: found '2', expected a number from 0 to 1000000000",
+            id="text",
         ),
         pytest.param(
             SHORT,
             {"queue": math.inf},
-            "weights: queue: found infinity, expected a finite number",
+            "weights: queue: found infinity, expected a number from 0 to 1000000000",
             id="infinite",
         ),
         pytest.param(
-            SHORT, {"queue": math.nan}, "weights: queue: found nan, expected a number of at least 0", id="nan"
+            SHORT,
+            {"queue": 1.7e308},
+            "weights: queue: found 1.7e+308, expected a number from 0 to 1000000000",
+            id="totals_would_overflow",
+        ),
+        pytest.param(
+            SHORT,
+            {"queue": math.nan},
+            "weights: queue: found nan, expected a number from 0 to 1000000000",
+            id="nan",
         ),
         pytest.param(
             SHORT,
             {"queue": None},
-            "weights: queue: found nothing, expected a number of at least 0",
+            "weights: queue: found nothing, expected a number from 0 to 1000000000",
             id="null",
         ),
         pytest.param(
@@ -99,14 +114,20 @@ def test_weights_named_are_changed_and_the_others_stay(
         pytest.param(
             PLUGINS,
             {"busy": "x"},
-            "weights: busy: found 'x', expected a number of at least 0",
+            "weights: busy: found 'x', expected a number from 0 to 1000000000",
             id="plugin_text",
         ),
         pytest.param(
             PLUGINS,
             {"busy": math.inf},
-            "weights: busy: found infinity, expected a finite number",
+            "weights: busy: found infinity, expected a number from 0 to 1000000000",
             id="plugin_infinite",
+        ),
+        pytest.param(
+            PLUGINS,
+            {"busy": 1.7e308},
+            "weights: busy: found 1.7e+308, expected a number from 0 to 1000000000",
+            id="plugin_totals_would_overflow",
         ),
     ],
 )

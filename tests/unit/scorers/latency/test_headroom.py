@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvatlas.scorers.core.candidates import Candidates
@@ -44,6 +45,15 @@ def test_endpoint_without_a_prediction_counts_as_one_with_no_headroom() -> None:
     scores = scorer().rate(REQUEST, table).scores
 
     assert scores.tolist() == [0.0, 0.51, 0.0], "the others miss an objective, that of 0 for an output token"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["ttftWeight", "tpotWeight", "compositeKVWeight", "compositeQueueWeight", "compositePrefixWeight"],
+)
+def test_weight_whose_sums_would_overflow_is_refused(key: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=rf"`float` <= 1000000000.0 - at `\$.{key}`"):
+        msgspec.convert({key: 1.7e308}, LatencyParams)
 
 
 LOADED = [
