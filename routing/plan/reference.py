@@ -13,6 +13,8 @@ _TOKENS = "token ids come from model.tokenizer, or from model.remoteTokenizer"
 _QUEUES = "kvatlas forwards requests at once and has no queues"
 _SYNCER = "dataLayer.crossReplica does not name it; kvatlas' own files have the section replicas"
 
+_UNNAMED_FILE = "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file"
+
 NO_EFFECT: Mapping[str, str] = {
     "metrics-data-source": _SCRAPING,
     "core-metrics-extractor": _SCRAPING,
@@ -40,6 +42,7 @@ NO_EFFECT: Mapping[str, str] = {
     "redis-state-store": _SYNCER,
     "outlen-bucket": "kvatlas takes no classes of output lengths",
     "destination-endpoint-served-verifier": "it is for tests of the reference",
-    "file-discovery": "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file",
+    "file-discovery": _UNNAMED_FILE,
+    "multicluster-file-discovery": _UNNAMED_FILE,
 }
 """Plugin type -> why it has no effect."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+import pytest
 
 from kvatlas.app.cli.flag_table import FLAGS
+from kvatlas.configs.errors import ConfigError
 from kvatlas.routing.control_headers import CONTROL_HEADERS
+from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.reference import NO_EFFECT
 from support.compatibility.flags import NAMES, flag_rows
-from support.compatibility.page import PAGE, page, reference_types
+from support.compatibility.page import PAGE, page, reference_types, what_is_done, what_is_named
 from support.compatibility.plugins import USED
 from support.compatibility.requests import HEADERS
 from support.compatibility.series import HERE, OLDER, PREFIX
 from support.tree import ROOT
 
+TYPES = sorted({each.rstrip("*") for of_a_kind in reference_types().values() for each in of_a_kind})
 SERIES = ROOT / "tests" / "golden" / "picker" / "plugins" / "series-names.txt"
 RUNTIME = ("certwatcher_", "controller_runtime_")
 """Beginnings of series of the reference's libraries."""
@@ -28,6 +34,26 @@ def test_every_type_of_the_reference_is_listed_once() -> None:
 
     assert len(types) == len(set(types))
     assert {*types} >= NO_EFFECT.keys() | USED.keys()
+
+
+@pytest.mark.parametrize("plugin_type", TYPES)
+def test_type_is_called_refused_when_the_program_refuses_it(plugin_type: str, tmp_path: Path) -> None:
+    file = tmp_path / "epp.yaml"
+    file.write_text(
+        f"apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins: [{{type: {plugin_type}}}]\n"
+    )
+    try:
+        load_scheduled(file)
+        is_unknown = False
+    except ConfigError as error:
+        is_unknown = "which kvatlas does not have" in str(error)
+
+    assert what_is_done(plugin_type).startswith("refused") == is_unknown
+
+
+def test_type_that_is_read_as_another_one_names_it() -> None:
+    other = what_is_named("prefix-cache-scorer")
+    assert what_is_done("multicluster-prefix-cache-scorer") == f"as {other}"
 
 
 def test_every_header_that_is_removed_from_clients_is_listed() -> None:

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec import inspect
 
-from kvatlas.configs.endpoint_picker import EndpointPickerConfig
+from kvatlas.configs.endpoint_picker import EndpointPickerConfig, kvatlas_config
 from kvatlas.configs.feature_gates import GATES
 from kvatlas.configs.json_schema import field_texts
+from kvatlas.configs.schema import PluginConfig
 from kvatlas.routing.control_headers import CONTROL_HEADERS
+from kvatlas.routing.plan.known_types import without_unknown_plugins
 from kvatlas.routing.plan.reference import NO_EFFECT
 from kvatlas.scorers.builtin import builtin_registry
 from support.compatibility.flags import flag_rows
@@ -59,7 +61,11 @@ def reference_types() -> dict[str, list[str]]:
 
 
 def what_is_done(plugin_type: str) -> str:
-    """Return what kvatlas does with a plugin type of the reference."""
+    """Return what kvatlas does with a plugin type of the reference.
+
+    Raises:
+        LookupError: the program takes the type, and no list here has words for it.
+    """
     if plugin_type in registered_types():
         has_page = (ROOT / "docs" / "scorers" / f"{plugin_type}.md").exists()
         return f"[works](scorers/{plugin_type}.md)" if has_page else "works"
@@ -67,7 +73,14 @@ def what_is_done(plugin_type: str) -> str:
         return f"used: {USED[plugin_type]}"
     if plugin_type in NO_EFFECT:
         return f"no effect: {NO_EFFECT[plugin_type]}"
-    return "refused: kvatlas does not have it"
+    file = EndpointPickerConfig(api_version="llm-d.ai/v1", plugins=(PluginConfig(type=plugin_type),))
+    taken, refused = without_unknown_plugins(kvatlas_config(file))
+    if refused:
+        return "refused: kvatlas does not have it"
+    for plugin in taken.plugins:
+        if plugin.known_as == plugin_type:
+            return f"as {what_is_named(plugin.type)}"
+    raise LookupError(f"{plugin_type} is not refused: say in USED what of it is used")
 
 
 def _plugins() -> Iterator[str]:
@@ -93,7 +106,7 @@ def _plugins() -> Iterator[str]:
 
 
 def what_is_named(plugin_type: str) -> str:
-    """Return a type of kvatlas alone, with its page."""
+    """Return a type of kvatlas, with its page."""
     return f"[{plugin_type}](scorers/{plugin_type}.md)"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvatlas.configs import dcgm_source, multicluster
 from kvatlas.tokenization.requests.parsers import PARSERS
 
 TYPES: Mapping[str, str] = {
@@ -60,8 +61,15 @@ TYPES: Mapping[str, str] = {
 """Kind -> types, separated by blanks."""
 
 USED: Mapping[str, str] = {
-    "file-discovery": "its file lists the endpoints if `dataLayer.discovery` names it, and is always watched",
-    "metrics-data-source": "its `interval` is `metricsScrape.interval`; its other parameters are named in the log",
+    **dict.fromkeys(
+        ("file-discovery", multicluster.DISCOVERY),
+        "its file lists the endpoints if `dataLayer.discovery` names it, and is always watched",
+    ),
+    "metrics-data-source": "its parameters are `interval`, `scheme`, `port`, `page` and `tls` of `metricsScrape`",
+    multicluster.METRICS_SOURCE: "as `metrics-data-source`, with https and verified certificates by default",
+    multicluster.EXTRACTOR: f"its series are those of the engine `{multicluster.ENGINE}` of `metricsScrape.engines`",
+    dcgm_source.SOURCE: f"its parameters are `metricsScrape.dcgm`, if there is a `{dcgm_source.EXTRACTOR}`",
+    dcgm_source.EXTRACTOR: f"switches `metricsScrape.dcgm` on, if there is a `{dcgm_source.SOURCE}`",
     "core-metrics-extractor": "its engines are `metricsScrape.engine` and `engines`",
     "model-server-protocol-metrics": "as `core-metrics-extractor`, of which it is the older name",
     "token-producer": "its `vllm.url` is `model.remoteTokenizer.url`, and its `estimate` is `tokenization.estimate`",
