@@ -12,6 +12,19 @@ from ...events.errors import KVAtlasError
 from .exit_status import NOT_GOOD, fail
 from .numbers import numbers
 
+OF_COMPARE = {
+    "files": "FILE",
+    "picker": "--picker",
+    "rate": "--rate",
+    "seconds": "--seconds",
+    "servers": "--servers",
+    "repeats": "--repeats",
+    "time_scale": "--time-scale",
+    "plot": "--plot",
+    "as_json": "--json",
+}
+"""Parameter -> its name for people, of those that mean nothing without --compare."""
+
 Names = Annotated[
     list[str] | None,
     typer.Argument(
@@ -23,6 +36,7 @@ Names = Annotated[
 
 
 def demo(
+    ctx: typer.Context,
     files: Names = None,
     *,
     compare: Annotated[
@@ -39,12 +53,14 @@ def demo(
     rate: Annotated[
         str, typer.Option(metavar="N,...", help="Chats per second that begin; one comparison each.")
     ] = "2.6",
-    seconds: Annotated[float, typer.Option(min=1.0, help="Time in which chats begin.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1.0, max=86_400.0, help="Time in which chats begin.")] = 60.0,
     servers: Annotated[int, typer.Option(min=1, max=64, help="Number of simulated servers.")] = 6,
     repeats: Annotated[
         int, typer.Option(min=1, help="Runs of each, interleaved, each with other chats.")
     ] = 1,
-    time_scale: Annotated[float, typer.Option(min=0.1, help="Real seconds per simulated second.")] = 1.0,
+    time_scale: Annotated[
+        float, typer.Option(min=0.1, max=1000.0, help="Real seconds per simulated second.")
+    ] = 1.0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (SVG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all runs as JSON.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the workload.")] = 1,
@@ -59,8 +75,7 @@ def demo(
     from rich.console import Console
 
     if not compare:
-        if files or picker or as_json or plot is not None:
-            fail("FILE, --picker, --json and --plot need --compare")
+        _refuse_options_of_compare(ctx)
         from ...sim.demo import run_demo
 
         raise typer.Exit(run_demo(Console(), seed=seed, keep=keep))
@@ -88,3 +103,14 @@ def demo(
     except (ConfigError, KVAtlasError) as error:
         fail(str(error))
     raise typer.Exit(status)
+
+
+def _refuse_options_of_compare(ctx: typer.Context) -> None:
+    given = [
+        shown
+        for name, shown in OF_COMPARE.items()
+        if (source := ctx.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    ]
+    if given:
+        *others, last = given
+        fail(f"{', '.join(others)} and {last} need --compare" if others else f"{last} needs --compare")

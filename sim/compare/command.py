@@ -34,6 +34,9 @@ TIMES = ServiceTimes(prefill_s_per_token=0.0003, load_s_per_token=0.00002, step_
 MAX_NUM_BATCHED_TOKENS = 512
 """Chunked prefill: a missed prompt does not hold up the tokens of other requests."""
 
+MAX_CHATS = 100_000
+"""Most chats of a run, which are counted before it: a second of work. At the default rate they last for ten hours."""
+
 MAX_SHOWN = 3
 """Failed requests that are shown: of a run, and of all."""
 
@@ -82,6 +85,7 @@ def run_compare(console: Console, options: CompareOptions, *, load: ChatLoad | N
     Raises:
         KVAtlasError: a configuration or option cannot be used, or a part did not start.
     """
+    _check_length(options)
     subjects = subjects_of(options.names, command=options.picker)
     if options.picker:
         check_executable(options.picker)
@@ -92,6 +96,16 @@ def run_compare(console: Console, options: CompareOptions, *, load: ChatLoad | N
         check_plot(options.plot)
     shape = load or ChatLoad(rate=1.0, seconds=1.0)
     return asyncio.run(until_signal(_compare(console, options, subjects, shape, binary)))
+
+
+def _check_length(options: CompareOptions) -> None:
+    for rate in options.rates:
+        n = rate * options.seconds
+        if not n <= MAX_CHATS:
+            raise CompareError(
+                f"--rate {rate:g} with --seconds {options.seconds:g}: {n:.0f} chats in a run, expected at most "
+                f"{MAX_CHATS}; lower one of them"
+            )
 
 
 async def _compare(

@@ -109,7 +109,6 @@ async def play(
         begin = loop.time()
 
         async def play_chat(chat: Chat) -> None:
-            await asyncio.sleep(begin + chat.at_s * time_scale - loop.time())
             for number in range(load.turns):
                 if number:
                     await asyncio.sleep(chat.rng.expovariate(1 / load.think_s) * time_scale)
@@ -130,6 +129,7 @@ async def play(
         try:
             async with asyncio.TaskGroup() as players:
                 for chat in chats(load):
+                    await asyncio.sleep(begin + chat.at_s * time_scale - loop.time())
                     players.create_task(play_chat(chat))
         finally:
             probe.cancel()
