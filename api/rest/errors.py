@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -69,11 +70,25 @@ def answer_to(error: Exception) -> JSONResponse:
     match error:
         case RequestValidationError():
             return _invalid(error)
+        case HTTPException(__cause__=UnicodeDecodeError() | RecursionError() as cause):
+            return _invalid(not_json(cause))  # the library has no words for a body that it cannot read
         case HTTPException():
             return error_response(error.status_code, error.detail, headers=error.headers)
         case _:
             status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
             return error_response(status, str(error))
+
+
+def not_json(error: Exception) -> RequestValidationError:
+    """Return the error of a body that a decoder refuses, with its reason, which repeats nothing of the body."""
+    match error:
+        case UnicodeDecodeError():
+            problem = f"not UTF-8: {error.reason} (byte {error.start})"
+        case RecursionError():
+            problem = "not JSON that can be read: nested too deeply"
+        case _:
+            problem = f"not JSON: {str(error).removeprefix('JSON is malformed: ')}"
+    return RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": problem}])
 
 
 def error_response(
@@ -103,12 +118,16 @@ async def _answered(_request: Request, error: Exception) -> JSONResponse:
 
 def _invalid(error: RequestValidationError) -> JSONResponse:
     """Return the error of an invalid body: its fields, never their values, which may be prompts."""
-    fields = [
-        {
-            "field": ".".join(map(str, e["loc"][1:])) or "body",
-            "problem": e["msg"].removeprefix("Value error, "),  # how pydantic begins with words of ours
-        }
-        for e in error.errors()
-    ]
+    fields = [_field(each) for each in error.errors()]
     first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the body does not fit"
     return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, first, fields[:20])
+
+
+def _field(error: Mapping[str, Any]) -> dict[str, str]:
+    place, problem = error["loc"][1:], error["msg"]
+    if error["type"] == "json_invalid" and place:  # by the library, with a position for a field
+        return {"field": "body", "problem": f"not JSON: {error['ctx']['error']} (character {place[0]})"}
+    return {
+        "field": ".".join(map(str, place)) or "body",
+        "problem": problem.removeprefix("Value error, "),  # how pydantic begins with words of ours
+    }

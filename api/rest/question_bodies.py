@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from ...tokenization.requests.cost import LIGHT_BYTES, decoding_cost
 from ...tokenization.requests.numbers import NumberFields, cut_numbers
+from .errors import not_json
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 
@@ -82,8 +83,10 @@ class QuestionBodies(Generic[ModelT]):
         self._check_cost(decoding_cost(body))
         try:
             return self._checked(msgspec.json.decode(body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise _invalid("JSON decode error", "json_invalid") from None
+        except UnicodeDecodeError as error:
+            raise not_json(_placed(error, body)) from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise not_json(error) from None
 
     def unpacked(self, body: bytes | bytearray) -> ModelT:
         """Decode and check a body of MessagePack. All that is not binary or text is read as JSON would be.
@@ -146,6 +149,15 @@ class QuestionBodies(Generic[ModelT]):
             raise RequestValidationError(
                 [{**each, "loc": ("body", *each["loc"])} for each in errors]
             ) from None
+
+
+def _placed(error: UnicodeDecodeError, body: bytes) -> UnicodeDecodeError:
+    """Return the error with its place in the whole body; the decoder gives the one in a text."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as placed:
+        return placed
+    return error
 
 
 def _check_members(body: bytes | bytearray) -> None:

@@ -6,6 +6,7 @@ Source: Mooncake RFC #1403; `/workers`, 201 and 409 as Dynamo's standalone index
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from fastapi import APIRouter, Response
@@ -158,20 +159,18 @@ def _tcp_address(field: str, text: str, allowed: Sequence[Network]) -> str:
     Raises:
         BadRequestError: no tcp address, or none in the allowed networks.
     """
-    try:
-        address = ZmqAddress.parse(text)
-    except ValueError as error:
-        raise BadRequestError(f"{field}: {error}") from None
-    if address.tcp is None:
+    tcp = None
+    with suppress(ValueError):  # whose words advise an ipc path, too
+        tcp = ZmqAddress.parse(text).tcp
+    if tcp is None:
+        found = "an ipc path" if text.startswith("ipc://") else repr(text)
+        raise BadRequestError(f"{field}: found {found}, expected tcp://HOST:PORT such as tcp://10.0.0.1:5557")
+    if allowed and not allows(allowed, tcp.host):
         raise BadRequestError(
-            f"{field}: found an ipc path, expected tcp://HOST:PORT such as tcp://10.0.0.1:5557"
-        )
-    if allowed and not allows(allowed, address.tcp.host):
-        raise BadRequestError(
-            f"{field}: {address.tcp.host} is no IP address in the networks of rest.registerAllow: "
+            f"{field}: {tcp.host} is no IP address in the networks of rest.registerAllow: "
             f"{', '.join(map(str, allowed))}"
         )
-    return address.text
+    return text
 
 
 def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registrations) -> Worker:

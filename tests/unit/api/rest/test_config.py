@@ -131,6 +131,30 @@ async def test_impossible_weights_are_named_and_change_nothing(
     assert (rest.live.generation, rest.switched) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(
+            b"{", "not JSON: Expecting property name enclosed in double quotes (character 1)", id="cut_off"
+        ),
+        pytest.param(b'{"queue" 1}', "not JSON: Expecting ':' delimiter (character 9)", id="colon"),
+        pytest.param(b'{"queue":"\xff"}', "not UTF-8: invalid start byte (byte 10)", id="not_utf_8"),
+        pytest.param(b"[" * 5000 + b"]" * 5000, "not JSON that can be read: nested too deeply", id="nested"),
+    ],
+)
+async def test_body_that_is_no_json_is_refused_with_the_reason(rest: Rest, body: bytes, problem: str) -> None:
+    answer = await rest.client.put("/v1/weights", content=body, headers={"content-type": "application/json"})
+
+    assert (answer.status_code, answer.json()["error"]) == (
+        422,
+        {
+            "code": "UnprocessableEntity",
+            "message": f"body: {problem}",
+            "detail": [{"field": "body", "problem": problem}],
+        },
+    )
+
+
 async def test_weights_that_cannot_be_put_in_force_are_a_conflict(rest: Rest) -> None:
     rest.refusal = "something is in the way"
 

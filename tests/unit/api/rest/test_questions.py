@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from functools import cache
 from typing import Any, Self
@@ -33,6 +34,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "/v1/score": ScoreRequest,
 }
 MAX_COST = 400_000
+BYTE = re.compile(rb" \(byte \d+\)")
+"""Place of an error in a body."""
 
 
 async def shown(asked: BaseModel, _n_bytes: int = 0) -> bytes:
@@ -237,9 +240,9 @@ async def test_long_body_is_read_as_if_it_had_no_list_to_cut(path: str, body: st
         whole = body
         for name in ("token_ids", "seq_hashes", "block_hashes", "keys"):
             whole = whole.replace(f'"{name}"', f'"\\u{ord(name[0]):04x}{name[1:]}"')
-        assert await doors.ask(path, data) == await doors.ask(
-            path, whole.encode(errors="surrogatepass") + padding
-        )
+        status, found = await doors.ask(path, data)
+        other_status, other = await doors.ask(path, whole.encode(errors="surrogatepass") + padding)
+        assert (status, BYTE.sub(b"", found)) == (other_status, BYTE.sub(b"", other))
 
 
 @pytest.mark.parametrize("n_bytes", [LIGHT_BYTES - 20, LIGHT_BYTES + 20, MAX_LIGHT_BYTES + 20])

@@ -1,0 +1,26 @@
+"""Bodies of questions that are no JSON: the error has the reason and the place."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.exceptions import RequestValidationError
+
+from kvatlas.api.rest.models import QueryRequest
+from kvatlas.api.rest.question_bodies import QuestionBodies
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(b"{", "not JSON: Input data was truncated", id="cut_off"),
+        pytest.param(b'{"model" 1}', "not JSON: expected ':' (byte 9)", id="colon"),
+        pytest.param(b'{"model":"\xff"}', "not UTF-8: invalid start byte (byte 10)", id="not_utf_8"),
+        pytest.param(b"[" * 5000 + b"]" * 5000, "not JSON that can be read: nested too deeply", id="nested"),
+    ],
+)
+def test_body_that_is_no_json_is_refused_with_the_reason(body: bytes, problem: str) -> None:
+    with pytest.raises(RequestValidationError) as raised:
+        QuestionBodies(QueryRequest, max_cost=400_000).decoded(body)
+
+    (error,) = raised.value.errors()
+    assert (error["loc"], error["msg"]) == (("body",), problem)
