@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from . import ask, config, sim
 from .demo import demo
+from .output import ending_with_its_output
 from .reference_flags import our_command_line, reference_help
 from .serve import serve
 
@@ -48,6 +49,10 @@ app.command()(demo)
 
 def main() -> None:
     """Run the `kvatlas` script."""
+    ending_with_its_output(_run)
+
+
+def _run() -> None:
     command, *arguments = sys.argv[1:] or [""]
     if command == "serve":
         line = our_command_line(arguments)

@@ -190,3 +190,22 @@ async def test_rates_are_unknown_when_the_token_is_not_that_of_metrics(tmp_path:
         as_json = await run("--once", "--json", "--url", process.url)
     assert (status, "a second: not known" in stdout) == (0, True)
     assert json.loads(as_json[1])["rates"] is None
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+async def test_reader_that_leaves_ends_it_quietly(form: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    async with local_process(server=ANY_PORTS) as process:
+        top = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kvatlas.app.cli.main", "top", "--interval", "0.1"),
+            *("--url", process.url, *form),
+            stdout=writing,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        os.close(writing)
+        try:
+            assert await asyncio.to_thread(os.read, reading, 1)
+        finally:
+            os.close(reading)
+        _, stderr = await asyncio.wait_for(top.communicate(), PATIENCE_S)
+    assert (top.returncode, stderr) == (141, b"")
