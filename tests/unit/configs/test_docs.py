@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.loader import load_file
 from kvatlas.configs.schema import DEFAULT_TIERS, KVAtlasConfig
 from support.tables import key_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+BROKEN = """\
+kind: KVAtlasConfig
+apiVersion: kvatlas/v1
+
+# a word that is nearly right
+weight: {queue: 3}
+endpoints:
+  static:
+  - {name: a, address: "10.0.0.1:8000"}
+  - {name: b}
+
+metricsScrape: {interval: 50}
+"""
+"""File with the errors that the page shows."""
 
 
 def test_reference_table_is_the_schema() -> None:
@@ -21,3 +40,16 @@ def test_default_tiers_are_on_the_page() -> None:
 
     for tier in DEFAULT_TIERS:
         assert f"| `{tier.name}` | {', '.join(f'`{medium}`' for medium in tier.media)} |" in page
+
+
+def test_errors_on_the_page_are_those_that_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("kvatlas.yaml")
+    file.write_text(BROKEN)
+
+    with pytest.raises(ConfigError) as raised:
+        load_file(file)
+
+    assert f"```\n{raised.value}\n```" in PAGE.read_text(), f"the example must read:\n{raised.value}"
