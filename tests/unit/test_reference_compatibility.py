@@ -15,6 +15,7 @@ from kvatlas.routing.plan.reference import NO_EFFECT
 from support.compatibility.flags import NAMES, flag_rows
 from support.compatibility.page import PAGE, page, reference_types, what_is_done, what_is_named
 from support.compatibility.plugins import USED
+from support.compatibility.published import refused_rows
 from support.compatibility.requests import HEADERS
 from support.compatibility.series import HERE, OLDER, PREFIX
 from support.tree import ROOT
@@ -54,6 +55,14 @@ def test_type_is_called_refused_when_the_program_refuses_it(plugin_type: str, tm
 def test_type_that_is_read_as_another_one_names_it() -> None:
     other = what_is_named("prefix-cache-scorer")
     assert what_is_done("multicluster-prefix-cache-scorer") == f"as {other}"
+
+
+def test_published_files_that_the_reference_refuses_are_on_the_page() -> None:
+    rows = dict(refused_rows())
+
+    assert rows["token-producer has no `vllm.http` (the field is now `vllm.url`)"] == "refused, too"
+    assert rows["unknown top-level key `data`"] == "accepted as an older form"
+    assert all(reason in PAGE.read_text() for reason in rows)
 
 
 def test_every_header_that_is_removed_from_clients_is_listed() -> None:

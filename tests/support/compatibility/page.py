@@ -18,6 +18,7 @@ from kvatlas.routing.plan.reference import NO_EFFECT
 from kvatlas.scorers.builtin import builtin_registry
 from support.compatibility.flags import flag_rows
 from support.compatibility.plugins import TYPES, USED
+from support.compatibility.published import refused_rows
 from support.compatibility.requests import HEADERS, RESOURCES
 from support.compatibility.series import HERE, OLDER, PREFIX
 from support.tree import ROOT
@@ -42,7 +43,16 @@ what a file means here, what of it has no effect, and which rules go beyond the 
 
 def page() -> str:
     """Return the whole page."""
-    sections = [_HEAD, *_plugins(), *_file(), *_flags(), *_requests(), *_series(), *_differences()]
+    sections = [
+        _HEAD,
+        *_plugins(),
+        *_file(),
+        *_published(),
+        *_flags(),
+        *_requests(),
+        *_series(),
+        *_differences(),
+    ]
     return "\n".join(sections)
 
 
@@ -124,6 +134,16 @@ def _file() -> Iterator[str]:
         ("gate", "default", "here"),
         ([f"`{name}`", str(gate.default).lower(), f"no effect: {gate.why}"] for name, gate in GATES.items()),
     )
+
+
+def _published() -> Iterator[str]:
+    yield "## Published files that the reference refuses\n"
+    yield (
+        "Of the published files of the reference, some have keys or types that it no longer has, or never had. It was started with\n"
+        "each of them. kvatlas refuses the same keys with their place and, if there is one, the name that is meant. An older form is\n"
+        "accepted if it means the same here.\n"
+    )
+    yield _table(("the reference refuses a file because", "here"), refused_rows())
 
 
 def _fields(info: inspect.StructType, above: str) -> Iterator[Sequence[str]]:
