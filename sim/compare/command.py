@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..demo_model import MODEL_NAME, write_demo_model
 from ..envoy import find_envoy
-from ..errors import DemoError
+from ..errors import CompareError, DemoError
 from ..model_text import TokenizerText
 from ..picker_process import check_executable
 from ..server import ServerConfig
