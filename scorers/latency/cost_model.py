@@ -265,8 +265,9 @@ class CostModel:
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
         if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return
-        if request is not None and request.n_output:
-            self.accounts.releases.learn(ms * request.n_output / self.residence_ms(decision.model))
+        residence_ms = self.residence_ms(decision.model)
+        if request is not None and request.n_output and residence_ms > 0.0:  # 0 if siblings told so
+            self.accounts.releases.learn(ms * request.n_output / residence_ms)
         request = request or self._unseen(decision)
         most = MOST_TPOT * max(self._tpot_ms.value, request.expected_tpot_ms)
         self.means.add("tpot", min(ms, most))  # a stall is not a speed

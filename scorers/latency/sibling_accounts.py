@@ -38,6 +38,9 @@ from .paces import MOST_LOG_PACE, follow_targets
 SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD)
 """Lines that add up. Blocks that requests of several processes share count for each of these processes."""
 
+LATEST_S = 1.0
+"""Seconds by which a change may seem to come later than the message that tells it."""
+
 COUNTS = (*SUMS, BUSY_MS, N_PACE, N_TARGETS, PLACED, PLACED_NEW)
 """Lines that are never below 0."""
 
@@ -132,7 +135,9 @@ class SiblingAccounts:
 
 def _is_sensible(numbers: Sequence[float]) -> bool:
     """Return whether a process can have told these."""
-    return len(numbers) == N_LINES and min(numbers[line] for line in COUNTS) >= 0.0
+    if len(numbers) != N_LINES or min(numbers[line] for line in COUNTS) < 0.0:
+        return False
+    return all(numbers[changed_at] > -LATEST_S for _, changed_at, _ in FADING)
 
 
 def _column(sibling: Contribution) -> FloatArray:

@@ -131,7 +131,8 @@ async def test_others_are_served_while_one_connection_floods(frames: bytes, serv
 
     n_turns = await metric(served, "kvatlas_extproc_turns_deferred_total") - before
     assert n_turns >= 20
-    assert n_answered >= 5 or n_turns < 1000  # turns may be short
+    # How many depends on this client's part of the processor. Without turns, the first would wait for the end of the flood.
+    assert n_answered >= 2 or n_turns < 1000  # turns may be short
 
 
 @pytest.mark.parametrize(
