@@ -14,6 +14,7 @@ from kvatlas.scorers.core.shared import SharedSums, SharedUses
 from kvatlas.scorers.core.sibling_sessions import SiblingSessions, digest_of
 from kvatlas.scorers.latency.accounts import Accounts
 from kvatlas.scorers.latency.lines import (
+    BUSY_AT,
     LOG_PACE,
     N_AHEAD,
     N_LINES,
@@ -56,7 +57,17 @@ def test_accounts_of_siblings_add_up_by_endpoint() -> None:
     assert not known(accounts).any()
 
 
-@pytest.mark.parametrize("bad", [[1.0], [math.nan] * N_LINES, [math.inf] * N_LINES])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param([1.0], id="number"),
+        pytest.param([math.nan] * N_LINES, id="nan"),
+        pytest.param([math.inf] * N_LINES, id="infinite"),
+        pytest.param([1e16] * N_LINES, id="huge"),
+        pytest.param([-1.0] * N_LINES, id="negative"),
+        pytest.param([-1e15 if line == BUSY_AT else 1.0 for line in range(N_LINES)], id="future"),
+    ],
+)
 def test_accounts_that_make_no_sense_are_ignored(bad: list[float]) -> None:
     accounts = Accounts()
     accounts.shared.take("x", "b", bad, now=5.0)

@@ -284,6 +284,17 @@ def test_one_stall_does_not_move_the_time_for_which_blocks_are_held() -> None:
     assert before < costs.residence_ms("m") < 1.1 * before
 
 
+def test_request_ends_though_siblings_told_that_tokens_take_no_time() -> None:
+    costs = model()
+    costs.means.shared.take("x", "tpot", [0.0, 1e6, 1.0, 0.0], now=0.0)
+    decision = send(costs, "a", 100)
+    costs.generated(decision, n_tokens=200)
+    assert costs.residence_ms("m") == 0.0
+
+    costs.ended(decision, tpot_s=0.02)
+    assert costs.residence_ms("m") > 0.0
+
+
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 10)
 
 
