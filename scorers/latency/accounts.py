@@ -12,7 +12,6 @@ from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 from ..core.shared import Contribution, SharedSums
-from .busy_period import BusyPeriods
 from .held_prompts import HeldPrompts, Sharing, held_tokens
 from .lines import (
     BOOKED,
@@ -82,8 +81,8 @@ class Accounts:
         self._open: dict[int, OpenRequest] = {}
         self._latest: dict[int, OpenRequest] = {}
         """The last request by row, which siblings may not have received."""
-        self.periods: BusyPeriods | None = None
-        """When prompts are computed; None if nobody asks, since it costs 4 us per request."""
+        self.plans_prompts = False
+        """Whether to keep when prompts are computed, which only pairs of endpoints ask for."""
         self._prompts = HeldPrompts()
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
@@ -153,10 +152,8 @@ class Accounts:
                 request.tokens if request.is_new else 0.0
             )
             cells[PLACED_AT, row] = now
-            if self.periods is not None:
-                request.planned = self.periods.plan(
-                    cells, row, self._siblings, work=request.work, busy_s=busy_ms / 1000.0, now=now
-                )
+            if self.plans_prompts:
+                self._plan(row, work=request.work, busy_s=busy_ms / 1000.0, now=now)
             if cells[N_AHEAD, row] == 0 and not self._siblings.number(N_AHEAD, row):
                 cells[SINCE, row] = now
             cells[N_AHEAD, row] += 1
@@ -215,12 +212,6 @@ class Accounts:
         self._note(request.row)
         self._note(receiver)
 
-    def computed(self, request: OpenRequest, *, by: float) -> None:
-        """Note that a prompt was computed by that time, so that those behind it may be ready sooner than planned."""
-        if request.row >= 0 and self.periods is not None and request.planned is not None:
-            self.periods.computed(self._cells, request.row, request.planned, by=by)
-            self._note(request.row)
-
     def ended(self, decision: Decision) -> OpenRequest | None:
         """Forget a request, and return it; None if it is not known."""
         request = self._open.pop(id(decision), None)
@@ -259,11 +250,20 @@ class Accounts:
         self._note(row)
         return math.exp(float(column[LOG_PACE]))
 
+    def _plan(self, row: int, *, work: float, busy_s: float, now: float) -> None:
+        """Expect a prompt to be computed behind those of all processes, in `busy_s` seconds."""
+        cells, siblings = self._cells, self._siblings
+        own = cells[READY_AT, row]
+        begins_at = max(now, own, siblings.number(READY_AT, row))
+        if work > 0.0:  # no more is ahead than the prompts that are not known to be computed: the others were early
+            ahead = cells[WORK, row] + siblings.number(WORK, row)
+            begins_at = min(begins_at, now + ahead / work * busy_s)
+        cells[READY_AT, row] = begins_at + busy_s
+        cells[SENT_AT, row] -= max(0.0, own - begins_at)  # transfers begin when prompts are ready
+
     def _drop(self, request: OpenRequest) -> None:
         if request.prompt is not None:
             self._prompts.remove(request.prompt, has_begun=request.has_begun)
-        if request.planned is not None:
-            request.planned.period.remove(request.planned)
         if request.row < 0:
             return
         if request.has_begun:
@@ -335,8 +335,6 @@ class Accounts:
         self._names = [name for name, _ in kept]
         self._siblings.move(moved)
         self.releases.move(moved)
-        if self.periods is not None:
-            self.periods.move(moved)
         self._latest.clear()
         if self.shared.on_change is not None:
             for name in forgotten:

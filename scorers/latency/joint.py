@@ -12,7 +12,6 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
-from .busy_period import BusyPeriods
 from .cost_model import NOTHING_OWN, CostModel, Expected
 from .features import Typical
 from .fit import MAX_MILLISECONDS
@@ -54,7 +53,6 @@ class _OpenPair(OpenRequest, gc=False):
         prefill_ms: expected time until the prompt is computed.
         sending_ms: expected time of the transfer.
         transfer_ms: the part of it that depends on the speed of the link, at that speed, and the wait for earlier transfers.
-        tail_ms: least time from the computed prompt to the first token.
         is_clean: whether nearly all of the expected time is work on this request: waits say more of the load than of costs, and
             what is not foreseen of them would be taken for costs.
     """
@@ -64,7 +62,6 @@ class _OpenPair(OpenRequest, gc=False):
     prefill_ms: float = 0.0
     sending_ms: float = 0.0
     transfer_ms: float = 0.0
-    tail_ms: float = 0.0
     is_clean: bool = True
 
 
@@ -90,7 +87,7 @@ class JointModel:
     def __init__(self, params: LatencyCostParams, tiers: Sequence[str], transfer: Transfer) -> None:
         self._learns, self._has_paces = params.fit, params.fit and not params.group_label
         self.alone = CostModel(params, tiers)
-        self.alone.accounts.periods = BusyPeriods()
+        self.alone.accounts.plans_prompts = True
         self.pairs = PairCosts(params, tiers, transfer)
         self.answered_per_ms, self.computed_per_ms = Rate(), Rate()
         self.rates = SharedRates({"answered": self.answered_per_ms, "computed": self.computed_per_ms})
@@ -144,8 +141,6 @@ class JointModel:
         if pair is None:
             pair = self._opened(self._weighed_of(decision), 0, 0, decision)
         else:
-            tail_s = pair.tail_ms / 1000.0 if isinstance(pair, _OpenPair) else 0.0
-            accounts.computed(pair, by=decision.at + max(0.0, ttft_s - tail_s))
             accounts.ended(computing)
         if self._learns and isinstance(pair, _OpenPair):
             self._learn(pair, ms)
@@ -210,7 +205,7 @@ class JointModel:
         group = self.pairs.ttft.fits.group_of(computing.best)
         work, busy_ms = self.pairs.ttft.work(group, pairs.features[:, row].tolist())
         link = self.pairs.link(found.prefill, row, found.alone.candidates, column)
-        sending_ms, _, step_ms = pairs.tail_ms(row, column)
+        sending_ms, _, _ = pairs.tail_ms(row, column)
         return _OpenPair(
             computing,
             row=-1,
@@ -226,7 +221,6 @@ class JointModel:
             transfer_ms=float(pairs.tokens[column]) * self.pairs.links.ms_per_token(link)
             + float(pairs.wait_ms[row, column]),
             sending_ms=sending_ms,
-            tail_ms=sending_ms + step_ms,
             is_clean=not _waits(found.alone, column)
             and float(pairs.costs[QUEUE, min(row, pairs.costs.shape[1] - 1)] * pairs.features[QUEUE, row])
             <= MOST_WAIT * float(pairs.ttft_ms[row, column]),

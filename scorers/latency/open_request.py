@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import msgspec
 
 from ..core.decision import Decision
-from .busy_period import PlannedPrompt
 from .held_prompts import HeldPrompt
 
 
@@ -33,7 +32,6 @@ class OpenRequest(msgspec.Struct, gc=False):
         has_begun: whether its response has begun.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
         is_new: whether no endpoint had more of its prompt than another.
-        planned: its prompt among those that its endpoint computes, from `Accounts.open`; None if another one does.
         is_foreseen: whether the expectation included all requests sent there before. It did not if a sibling picked the same
             endpoint at the same time; its time is then not learned from.
     """
@@ -54,5 +52,4 @@ class OpenRequest(msgspec.Struct, gc=False):
     has_begun: bool = False
     computes: bool = True
     is_new: bool = False
-    planned: PlannedPrompt | None = None
     is_foreseen: bool = True

@@ -18,7 +18,6 @@ from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.scheduler import Scheduler
 from kvatlas.scorers.filters.roles import ROLE_LABEL
 from kvatlas.scorers.latency.accounts import Accounts
-from kvatlas.scorers.latency.busy_period import BusyPeriods
 from kvatlas.scorers.latency.lines import READY_AT, SENT_AT, WORK
 from kvatlas.scorers.latency.open_request import OpenRequest
 from support.candidates import endpoint
@@ -35,7 +34,7 @@ class Process:
 
     def __init__(self) -> None:
         self.accounts = Accounts()
-        self.accounts.periods = BusyPeriods()
+        self.accounts.plans_prompts = True
 
     def open(self, seconds: float, *, now: float, transfer_s: float = 0.0) -> OpenRequest:
         decision = msgspec.structs.replace(routed_to(SERVER, n_tokens=1), at=now)
@@ -43,10 +42,6 @@ class Process:
         self.accounts.open(request, busy_ms=seconds * 1000.0, now=now)
         self.accounts.sent(request, self.accounts.row("d"), transfer_ms=transfer_s * 1000.0)
         return request
-
-    def computed(self, request: OpenRequest, *, by: float) -> None:
-        self.accounts.computed(request, by=by)
-        self.accounts.ended(request.decision)
 
     def line(self, line: int) -> float:
         return float(self.accounts.columns(Candidates.of([SERVER]))[line, 0])
@@ -57,22 +52,18 @@ class Process:
 
 
 class OneProcess(RuleBasedStateMachine):
-    """Prompts that are computed as planned or earlier, one after the other, or whose client leaves.
+    """Prompts, some of which are computed sooner than planned, or whose client leaves.
 
-    Model: from when one was computed, those behind it are, one after the other, each after its pick; and no longer than the work
-    of those that are neither computed nor gone.
+    Model: they are computed one after the other, each after its pick, and no longer than the work that has neither ended nor left.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.process, self.now, self.ready_at = Process(), 100.0, 0.0
-        self.open: list[tuple[OpenRequest, bool]] = []
-        """Requests, and whether they belong to the present busy period."""
-        self.left = False
-        """Whether one of this period has left, whose work stays planned."""
+        self.open: list[OpenRequest] = []
 
     def _work(self) -> float:
-        return sum(request.work for request, _ in self.open)
+        return sum(request.work for request in self.open)
 
     @rule(seconds=st.floats(0.0, 3.0))
     def wait(self, seconds: float) -> None:
@@ -80,29 +71,14 @@ class OneProcess(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS)
     def pick(self, seconds: float) -> None:
-        start = min(max(self.now, self.ready_at), self.now + self._work())
-        if start <= self.now:
-            self.open, self.left = [(request, False) for request, _ in self.open], False
-        self.ready_at = start + seconds
-        self.open.append((self.process.open(seconds, now=self.now), True))
-
-    @precondition(lambda self: self.open and not self.left)
-    @rule(part=st.floats(0.0, 1.2))
-    def compute_the_first(self, part: float) -> None:
-        request, is_of_this = self.open.pop(0)
-        by = request.decision.at + part * request.work
-        self.process.computed(request, by=by)
-        if is_of_this:
-            for behind, _ in self.open:
-                by = max(by, behind.decision.at) + behind.work
-            self.ready_at = min(self.ready_at, by)
+        self.ready_at = min(max(self.now, self.ready_at), self.now + self._work()) + seconds
+        self.open.append(self.process.open(seconds, now=self.now))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        request, is_of_this = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+    def end(self, data: st.DataObject) -> None:
+        request = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
         self.process.accounts.ended(request.decision)
-        self.left |= is_of_this
 
     @invariant()
     def has_what_is_ahead(self) -> None:
@@ -128,25 +104,22 @@ def test_several_processes_expect_what_one_does(picks: list[tuple[float, float, 
         assert [each.line(READY_AT) for each in several] == pytest.approx([one.line(READY_AT)] * 4)
 
 
-def errors_s(n_processes: int, *, speed: float, share_answered: float = 1.0) -> list[float]:
+def errors_s(n_processes: int, *, speed: float) -> list[float]:
     """Return by how much too long each prompt is expected to wait at a server with a load of 90 %, after a while.
 
     Args:
         n_processes: processes that send prompts there.
         speed: how much faster than expected it computes.
-        share_answered: of the prompts; the clients of others go when these are computed.
     """
     rng, processes = Random(1), [Process() for _ in range(n_processes)]
     siblings = [Sibling(str(at), {"a": each.accounts.shared}) for at, each in enumerate(processes)]
     Sibling.now = now = free_at = 100.0
-    answers = list[tuple[float, int, Process, OpenRequest, float]]()
+    answers = list[tuple[float, int, Process, OpenRequest]]()
     errors = list[float]()
     for number in range(400):
         now += rng.expovariate(0.9 * speed)
         while answers and answers[0][0] <= now:
-            Sibling.now, _, process, request, by = heappop(answers)
-            if rng.random() < share_answered:
-                process.computed(request, by=by)
+            Sibling.now, _, process, request = heappop(answers)
             process.accounts.ended(request.decision)
             exchange(siblings)
         Sibling.now = now
@@ -154,49 +127,31 @@ def errors_s(n_processes: int, *, speed: float, share_answered: float = 1.0) -> 
         errors.append(process.ahead_s(now) - max(0.0, free_at - now))
         request = process.open(1.0, now=now)
         free_at = max(now, free_at) + 1.0 / speed
-        heappush(answers, (free_at + 0.3, number, process, request, free_at))
+        heappush(answers, (free_at + 0.3, number, process, request))
         exchange(siblings)
     return errors[200:]
 
 
 @pytest.mark.parametrize("n_processes", [1, 2, 5])
-@pytest.mark.parametrize("share_answered", [1.0, 0.2, 0.0])
-def test_error_of_the_queue_does_not_grow(n_processes: int, share_answered: float) -> None:
-    exact = errors_s(n_processes, speed=1.0, share_answered=share_answered)
+def test_error_of_the_queue_does_not_grow(n_processes: int) -> None:
+    exact = errors_s(n_processes, speed=1.0)
     assert max(map(abs, exact)) < 1e-6
 
-    errors = errors_s(n_processes, speed=1.25, share_answered=share_answered)
+    errors = errors_s(n_processes, speed=1.25)
     # an expected second is 0.8 of one, for some five prompts in the mean; those of the last 0.3 seconds are not known to be computed
     assert min(errors) > -0.01
     assert sum(errors) / len(errors) < 2.5
 
 
-def test_early_prompts_count_once() -> None:
+def test_transfers_begin_when_early_prompts_are_ready() -> None:
     process = Process()
     requests = [process.open(1.0, now=100.0, transfer_s=0.1) for _ in range(20)]
     for done, request in enumerate(requests, 1):
-        by = 100.0 + 0.8 * done
-        process.computed(request, by=by)
-        assert process.line(READY_AT) == pytest.approx(by + 20 - done)
-        assert process.line(SENT_AT) == pytest.approx(process.line(READY_AT) + 0.1)
-
-
-def test_early_prompt_of_another_busy_period_changes_nothing() -> None:
-    process = Process()
-    first = process.open(1.0, now=100.0)
-    process.open(1.0, now=105.0)
-    process.computed(first, by=100.5)
-    assert process.line(READY_AT) == pytest.approx(106.0)
-
-
-def test_busy_period_goes_on_when_removed_endpoints_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process()
-    monkeypatch.setattr("kvatlas.scorers.latency.accounts.MAX_ROWS", 1)
-    process.accounts.row("old")
-    first, _ = process.open(1.0, now=100.0), process.open(1.0, now=100.0)
-    process.accounts.columns(Candidates.of([endpoint("other")]))
-    process.computed(first, by=100.5)
-    assert process.line(READY_AT) == pytest.approx(101.5)
+        process.accounts.ended(request.decision)
+        now = 100.0 + 0.5 * done
+        process.open(1.0, now=now, transfer_s=0.1)
+        assert process.line(READY_AT) == pytest.approx(now + 20)
+        assert process.line(SENT_AT) == pytest.approx(now + 20.1)
 
 
 COSTS = {"prefillTokensPerSecond": 1000.0, "overheadMs": 10.0, "decodeWeight": 1.0, "priceFactor": 0.0}
