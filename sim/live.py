@@ -130,7 +130,7 @@ def check_open_files(n_servers: int, *, limit: int) -> None:
     if 0 <= limit < n_servers * FILES_PER_SERVER:  # negative if there is no limit
         raise ListenError(
             f"{n_servers} servers need {n_servers * FILES_PER_SERVER} open files, and this process may have {limit}; "
-            f"use ulimit -n, or at most {limit // FILES_PER_SERVER} servers"
+            f"use ulimit -Hn, or at most {limit // FILES_PER_SERVER} servers"
         )
 
 

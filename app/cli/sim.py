@@ -29,7 +29,7 @@ GpuBlocks = Annotated[int, typer.Option(min=16, max=MAX_GPU_BLOCKS, help="GPU bl
 BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per block.")]
 Granularity = Annotated[int, typer.Option(min=1, help="Blocks simulated as one; more is faster and coarser.")]
 Storage = Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")]
-Speed = Annotated[float, typer.Option(min=0.01, help="Speed relative to the recording.")]
+Speed = Annotated[float, typer.Option(min=0.01, max=10_000.0, help="Speed relative to the recording.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of requests.")]
 WarmUp = Annotated[int, typer.Option(min=0, help="First requests that are not counted.")]
 Roles = Annotated[
@@ -248,10 +248,12 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Seed of faults and restarts.")] = 0,
 ) -> None:
     """Run simulated servers with the OpenAI API, metrics and KV events on real sockets; faults are optional."""
+    from ...api.descriptors import raise_limit
     from ...sim import hardware
     from ...sim.faults import EventFaults, HttpFaults
     from ...sim.live import SimulateOptions, run_simulate
 
+    raise_limit()
     options = SimulateOptions(
         servers=servers,
         roles=_roles(roles, link_gbit=link_gbit, zones=zones, zone_gbit=zone_gbit),

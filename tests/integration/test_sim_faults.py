@@ -7,6 +7,8 @@ import io
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from array import array
 from collections.abc import AsyncGenerator
@@ -293,6 +295,15 @@ def test_command_ends_with_status_0_when_it_is_signalled(tmp_path: Path) -> None
 
     assert result.exit_code == 0
     assert len(re.findall(r"^sim-\d  http://127.0.0.1:\d+  events tcp://", result.stdout, re.MULTILINE)) == 3
+
+
+def test_command_raises_its_limit_of_open_files(tmp_path: Path) -> None:
+    config = tmp_path / "fleet.yaml"
+    command = ("kvatlas.app.cli.main", "simulate", "--servers", "4", "--config", str(config))
+    process = subprocess.Popen(["sh", "-c", 'ulimit -Sn 40 && exec "$@"', "", sys.executable, "-m", *command])
+    asyncio.run(until(lambda: config.exists() or process.poll() is not None, what="the configuration"))
+    process.terminate()
+    assert process.wait() == 0
 
 
 def test_every_server_has_the_configured_faults() -> None:

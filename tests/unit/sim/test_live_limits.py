@@ -14,6 +14,6 @@ def test_servers_within_the_limit_of_open_files_are_accepted(limit: int) -> None
 
 
 def test_servers_beyond_the_limit_of_open_files_are_refused() -> None:
-    message = "100 servers need 1600 open files, and this process may have 1024; use ulimit -n, or at most 64 servers"
+    message = "100 servers need 1600 open files, and this process may have 1024; use ulimit -Hn, or at most 64 servers"
     with pytest.raises(ListenError, match=message):
         check_open_files(100, limit=1024)
