@@ -255,7 +255,7 @@ class Accounts:
         cells, siblings = self._cells, self._siblings
         own = cells[READY_AT, row]
         begins_at = max(now, own, siblings.number(READY_AT, row))
-        if work > 0.0:  # no more is ahead than the prompts that are not known to be computed: the others were early
+        if work > 0.0:  # no more is ahead than prompts that are not known to be computed: others were early
             ahead = cells[WORK, row] + siblings.number(WORK, row)
             begins_at = min(begins_at, now + ahead / work * busy_s)
         cells[READY_AT, row] = begins_at + busy_s
