@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -53,6 +54,8 @@ _STATUS = {
 _RENAMED = {413: "RequestEntityTooLarge", 422: "UnprocessableEntity"}
 """Phrases that differ between versions of Python."""
 
+_MALFORMED = re.compile("^(JSON|MessagePack data) is malformed: ")
+"""What the error's own beginning says already."""
 
 ANSWERED: tuple[type[Exception], ...] = (*_STATUS, RequestValidationError, HTTPException)
 """Errors of a call, which its caller is told; every other one is a fault of kvatlas."""
@@ -71,7 +74,7 @@ def answer_to(error: Exception) -> JSONResponse:
         case RequestValidationError():
             return _invalid(error)
         case HTTPException(__cause__=UnicodeDecodeError() | RecursionError() as cause):
-            return _invalid(not_json(cause))  # the library has no words for a body that it cannot read
+            return _invalid(unreadable(cause))  # the library has no words for a body that it cannot read
         case HTTPException():
             return error_response(error.status_code, error.detail, headers=error.headers)
         case _:
@@ -79,16 +82,19 @@ def answer_to(error: Exception) -> JSONResponse:
             return error_response(status, str(error))
 
 
-def not_json(error: Exception) -> RequestValidationError:
-    """Return the error of a body that a decoder refuses, with its reason, which repeats nothing of the body."""
+def unreadable(error: Exception, form: Literal["JSON", "MessagePack"] = "JSON") -> RequestValidationError:
+    """Return the error of a body that a decoder of this form refuses, with its reason, which repeats nothing of the body."""
     match error:
         case UnicodeDecodeError():
-            problem = f"not UTF-8: {error.reason} (byte {error.start})"
+            problem = (
+                f"not UTF-8: {error.reason} (byte {error.start}{'' if form == 'JSON' else ' of a text'})"
+            )
         case RecursionError():
-            problem = "not JSON that can be read: nested too deeply"
+            problem = f"not {form} that can be read: nested too deeply"
         case _:
-            problem = f"not JSON: {str(error).removeprefix('JSON is malformed: ')}"
-    return RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": problem}])
+            problem = f"not {form}: {_MALFORMED.sub('', str(error))}"
+    kind = "json_invalid" if form == "JSON" else "msgpack_invalid"
+    return RequestValidationError([{"type": kind, "loc": ("body",), "msg": problem}])
 
 
 def error_response(

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from ...tokenization.requests.cost import LIGHT_BYTES, decoding_cost
 from ...tokenization.requests.numbers import NumberFields, cut_numbers
-from .errors import not_json
+from .errors import unreadable
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 
@@ -84,9 +84,9 @@ class QuestionBodies(Generic[ModelT]):
         try:
             return self._checked(msgspec.json.decode(body))
         except UnicodeDecodeError as error:
-            raise not_json(_placed(error, body)) from None
+            raise unreadable(_placed(error, body)) from None
         except (msgspec.DecodeError, RecursionError) as error:
-            raise not_json(error) from None
+            raise unreadable(error) from None
 
     def unpacked(self, body: bytes | bytearray) -> ModelT:
         """Decode and check a body of MessagePack. All that is not binary or text is read as JSON would be.
@@ -106,8 +106,8 @@ class QuestionBodies(Generic[ModelT]):
                     f"{n_bytes} bytes of MessagePack are neither binary nor text, at most {MAX_VALUE_BYTES} may be",
                 )
             values = {name: self._value(name, raw) for name, raw in members.items()}
-        except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
-            raise _invalid("MessagePack decode error", "msgpack_invalid") from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError) as error:
+            raise unreadable(error, "MessagePack") from None
         return self._checked(values)
 
     def _value(self, name: str, raw: Raw) -> object:
