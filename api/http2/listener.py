@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from ...configs.listeners import CIPHER_SUITES
 from ..accepting import Accepting
 from ..acceptor import listen
+from ..errors import TlsError
 from ..tls.certificates import Certificates, Identity
 from ..tls.mismatches import OnMismatch, ignore
 from ..tls.restrictions import VERSIONS, cipher_list
@@ -24,6 +26,8 @@ from .calls import Calls
 from .context import Account, Limits, ServerContext
 from .handled_call import HandledCall
 from .metrics import TransportMetrics
+
+log = logging.getLogger(__name__)
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -79,6 +83,7 @@ class Http2Listener:
             is_shared: the same.
         Raises:
             ListenError: the address is taken or not one of this machine's.
+            TlsError: OpenSSL refuses the certificate.
         """
         limits = self._context.limits
         listening = listen(self._setting, host, port, is_shared=is_shared)
@@ -92,6 +97,12 @@ class Http2Listener:
             fair_streams=limits.fair_streams,
             times=astuple(limits.times),
         )
+        try:
+            self._renew_identity(self._server)
+        except ValueError as error:
+            listening.close()
+            self._server.stop()
+            raise TlsError(f"server.tls.certFile: OpenSSL refuses the certificate: {error}") from None
         self._calls = Calls(self._server, self._context)
         self._calls.start()
         self._accepting = Accepting(listening, on_accepted=self._accepted, on_shortage=self._server.shed)
@@ -118,12 +129,20 @@ class Http2Listener:
         self._calls.stop()
 
     def _accepted(self, accepted: socket.socket) -> None:
-        if self._server is not None:
+        if self._server is None:
+            return
+        try:
             self._renew_identity(self._server)
-            self._server.accept(accepted.detach())
+        except ValueError as error:
+            log.warning("the certificate stays as it was, OpenSSL refuses the changed one: %s", error)
+        self._server.accept(accepted.detach())
 
     def _renew_identity(self, server: Server) -> None:
-        """Have new connections use the current certificate."""
+        """Have new connections use the current certificate.
+
+        Raises:
+            ValueError: OpenSSL refuses it, and the one before stays.
+        """
         if self._certificates is None or (identity := self._certificates.current()) is self._identity:
             return
         self._identity, config = identity, self._certificates.config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...configs.file_watch import FileWatch
 from ...configs.listeners import ServerConfig, TlsConfig
 from ..errors import TlsError
+from .context import make_context
 
 if TYPE_CHECKING:
     from cryptography import x509  # at run time it is imported with the first certificate: 7 MB
@@ -76,7 +78,7 @@ class Certificates:
         n_failures: changed files that could not be used.
 
     Raises:
-        TlsError: a file is missing or broken, or key and certificate do not belong together.
+        TlsError: a file is missing or broken, key and certificate do not belong together, or OpenSSL refuses them.
     """
 
     def __init__(self, config: TlsConfig, *, section: str = "server.tls") -> None:
@@ -128,7 +130,19 @@ class Certificates:
                 f"{section}.keyFile: the key in {config.key_file} is not that of the certificate in "
                 f"{config.cert_file}; give the two that were made together"
             )
-        return Identity(key, chain, client_ca, leaf.not_valid_after_utc.timestamp())
+        identity = Identity(key, chain, client_ca, leaf.not_valid_after_utc.timestamp())
+        self._check(identity)
+        return identity
+
+    def _check(self, identity: Identity) -> None:
+        """Refuse what OpenSSL refuses of a certificate that can be read, such as a key that is too short."""
+        try:
+            make_context(identity, self.config, "h2")
+        except ssl.SSLError as error:
+            raise TlsError(
+                f"{self._section}.certFile: OpenSSL refuses {self.config.cert_file}: {error.reason}; give a certificate "
+                "and a key that its security level allows, such as RSA with 2048 bits"
+            ) from None
 
 
 def _read(setting: str, name: str) -> bytes:

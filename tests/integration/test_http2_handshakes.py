@@ -18,12 +18,13 @@ import pytest
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from kvatlas.api.errors import TlsError
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.http2.context import Limits, Times
 from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.http2.metrics import TransportMetrics
-from kvatlas.api.tls.certificates import Certificates
-from support.certificates import certificate_files
+from kvatlas.api.tls.certificates import Certificates, Identity
+from support.certificates import CertificateFiles, certificate_files, refused_pair
 from support.ext_proc_client import Frame
 from support.http2 import PREFACE, frame
 from support.openssl_peer import openssl_peer
@@ -291,3 +292,51 @@ async def test_clients_are_restricted_to_versions_and_suites(
 ) -> None:
     async with running(tmp_path, terms=terms) as found:
         assert await asyncio.to_thread(agreed, found, ssl.TLSVersion[newest], suites) == expected
+
+
+class Shown(Certificates):
+    """Certificates that OpenSSL takes for Python, and that the listener may refuse."""
+
+    def __init__(self, files: CertificateFiles) -> None:
+        super().__init__(files.config)
+        self.shown = self.current()
+
+    def current(self) -> Identity:
+        return getattr(self, "shown", None) or super().current()
+
+
+def with_pair(certificates: Certificates) -> Http2Listener:
+    return Http2Listener(
+        "server.extProc", methods={}, limits=Limits(1024), account=Intake(), certificates=certificates
+    )
+
+
+REFUSED = Identity(*refused_pair(), client_ca=None, not_after=0.0)
+
+
+async def test_listener_does_not_start_with_a_pair_that_it_refuses(tmp_path: Path) -> None:
+    certificates = Shown(certificate_files(tmp_path))
+    certificates.shown = REFUSED
+
+    with pytest.raises(TlsError, match=r"server\.tls\.certFile: OpenSSL refuses the certificate"):
+        await with_pair(certificates).start("127.0.0.1", 0)
+
+
+async def test_connections_see_the_pair_before_one_that_the_listener_refuses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = certificate_files(tmp_path)
+    certificates = Shown(files)
+    listener = with_pair(certificates)
+    port = await listener.start("127.0.0.1", 0)
+    certificates.shown = REFUSED
+    try:
+        for _ in range(2):
+            seen = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+            assert seen.split() == files.certificate.decode().split()
+    finally:
+        await listener.stop(0)
+
+    assert [each.message.partition(":")[0] for each in caplog.records] == [
+        "the certificate stays as it was, OpenSSL refuses the changed one"
+    ]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, x25519
+from cryptography.x509.oid import NameOID
 
 from kvatlas.api.tls.self_signed import self_signed
 from kvatlas.configs.listeners import TlsConfig
@@ -48,6 +53,27 @@ def certificate_files(folder: Path) -> CertificateFiles:
     files = CertificateFiles(folder)
     files.renew()
     return files
+
+
+def refused_pair() -> tuple[bytes, bytes]:
+    """Return a key and its certificate that can be read, and that OpenSSL refuses at every security level: X25519 signs nothing."""
+    key = x25519.X25519PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "kvatlas")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private, certificate.public_bytes(serialization.Encoding.PEM)
 
 
 class Authority:

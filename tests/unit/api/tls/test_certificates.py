@@ -16,7 +16,7 @@ from kvatlas.api.tls.metrics import tls_families
 from kvatlas.api.tls.mismatches import Mismatches
 from kvatlas.api.tls.self_signed import VALID_FOR, self_signed
 from kvatlas.configs.listeners import TlsConfig
-from support.certificates import CertificateFiles, certificate_files
+from support.certificates import CertificateFiles, certificate_files, refused_pair
 
 
 @pytest.fixture
@@ -83,6 +83,24 @@ def test_identity_stays_when_files_disappear(files: CertificateFiles) -> None:
 
     assert certificates.current() is before
     assert certificates.n_failures == 1
+
+
+def test_pair_that_openssl_refuses_is_named_at_the_start(files: CertificateFiles) -> None:
+    key, certificate = refused_pair()
+    files.write(key=key, certificate=certificate)
+
+    with pytest.raises(TlsError, match=rf"server\.tls\.certFile: OpenSSL refuses {files.folder}/tls\.crt"):
+        Certificates(files.config)
+
+
+def test_identity_stays_while_openssl_refuses_the_changed_pair(files: CertificateFiles) -> None:
+    certificates = Certificates(files.config)
+    before = certificates.current()
+    key, certificate = refused_pair()
+    files.write(key=key, certificate=certificate)
+
+    assert certificates.current() is before
+    assert (certificates.n_reloads, certificates.n_failures) == (0, 1)
 
 
 ENCRYPTED = (

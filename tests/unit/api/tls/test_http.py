@@ -88,6 +88,15 @@ async def test_client_must_show_a_certificate_that_is_vouched_for(
             await status(url, trusting(files.certificate, known))
 
 
+async def test_authorities_may_have_comments_in_any_language(files: CertificateFiles) -> None:
+    authorities = files.folder / "clients.crt"
+    authorities.write_bytes("# Autorité Racine\n".encode() + files.certificate)
+    config = msgspec.structs.replace(files.config, client_ca_file=str(authorities))
+
+    async with listening(config) as url:
+        assert await status(url, trusting(files.certificate, files)) == 200
+
+
 @pytest.mark.parametrize(
     ("config", "by_default", "is_on"),
     [
