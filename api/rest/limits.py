@@ -106,9 +106,11 @@ class BodyReception:
         return b"".join(pieces)
 
     def _evict(self) -> None:
-        oldest = next(iter(self._uploads))
-        oldest.was_evicted = True
-        oldest.deadline.reschedule(asyncio.get_running_loop().time())
+        for oldest in self._uploads:
+            if not oldest.deadline.expired():  # one that is being refused gives its memory back by itself
+                oldest.was_evicted = True
+                oldest.deadline.reschedule(asyncio.get_running_loop().time())
+                return
 
     def _late(self, upload: _Upload | None) -> JSONResponse:
         if upload is not None and upload.was_evicted:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import httpx
+import pytest
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
-from kvatlas.api.rest.limits import CallLimit
+from kvatlas.api.rest.limits import BodyReception, CallLimit
 from kvatlas.api.rest.metrics import RestMetrics
+from kvatlas.configs.listeners import RestConfig
 
 
 async def test_call_past_the_bound_is_refused_until_another_ends_and_probes_never_are() -> None:
@@ -43,3 +46,53 @@ async def test_call_past_the_bound_is_refused_until_another_ends_and_probes_neve
     assert "rest.maxPendingRequests" in refused.json()["error"]["message"]
     assert [each.text for each in (alive, *answers, after)] == ["ok", "done", "done", "done"]
     assert registry.get_sample_value("kvatlas_rest_refusals_total", {"reason": "too_many"}) == 1
+
+
+class Upload:
+    """The body of one call, which comes piece by piece."""
+
+    def __init__(self, reception: BodyReception) -> None:
+        self._pieces: asyncio.Queue[Message] = asyncio.Queue()
+        self._statuses: list[int] = []
+        self._served = asyncio.create_task(reception(_SCOPE, self._pieces.get, self._send))
+
+    def gets(self, n_bytes: int, *, end: bool = False) -> None:
+        self._pieces.put_nowait({"type": "http.request", "body": bytes(n_bytes), "more_body": not end})
+
+    async def status(self) -> int:
+        await self._served
+        return self._statuses[0]
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._statuses.append(message["status"])
+
+
+_SCOPE: Scope = {"type": "http", "method": "POST", "path": "/query", "headers": [(b"content-length", b"9")]}
+
+
+async def _done(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("done")(scope, receive, send)
+
+
+@pytest.mark.parametrize("n_turns", [pytest.param(n, id=f"{n}_turns_between") for n in range(1, 5)])
+async def test_bodies_that_come_while_the_oldest_is_refused_are_served_or_refused_themselves(
+    n_turns: int,
+) -> None:
+    registry = CollectorRegistry()
+    config = RestConfig(max_held_bytes=1000, max_body_bytes=10_000)
+    reception = BodyReception(_done, config=config, metrics=RestMetrics(registry))
+    uploads = [Upload(reception) for _ in range(4)]
+    await asyncio.sleep(0)
+    for each in uploads:
+        each.gets(600)
+        for _ in range(n_turns):
+            await asyncio.sleep(0)
+    for each in uploads:
+        each.gets(0, end=True)
+
+    statuses = [await each.status() for each in uploads]
+
+    assert (statuses[0], statuses[-1]) == (503, 200)
+    refused = registry.get_sample_value("kvatlas_rest_refusals_total", {"reason": "too_much"})
+    assert (set(statuses), refused) == ({200, 503}, statuses.count(503))
