@@ -92,7 +92,9 @@ class ConfigFollower:
         while True:
             await self.look()
             try:
-                await asyncio.wait_for(reload.wait(), POLL_S)
+                # not `wait_for`, which before Python 3.12 may lose a cancellation: the process would never stop
+                async with asyncio.timeout(POLL_S):
+                    await reload.wait()
             except TimeoutError:
                 continue
             reload.clear()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ from kvatlas.configs.schema import EndpointsConfig, KVAtlasConfig
 from kvatlas.routing.plan.config_files import ConfigFiles, ConfigFollower
 from kvatlas.routing.plan.live import LiveConfig
 from kvatlas.routing.plan.metrics import ConfigMetrics
+from support.waiting import PATIENCE_S
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
 
@@ -130,21 +133,26 @@ def test_configuration_without_a_list_has_its_own_endpoints(tmp_path: Path) -> N
     assert names(ConfigFiles(path).load(other).config) == ["c"]
 
 
-async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(tmp_path: Path) -> None:
-    path, queues = tmp_path / "kvatlas.yaml", list[float]()
-    path.write_text(f"{HEAD}weights: {{queue: 2}}")
-    files = ConfigFiles(path, follows=False)
+def live_of(files: ConfigFiles, queues: list[float]) -> LiveConfig:
+    """Return a live configuration that adds the weight of each one that it puts in force."""
 
     async def settle() -> None:
         return
 
-    live = LiveConfig(
+    return LiveConfig(
         files.load().config,
         paths=files.paths,
         switch=lambda plan, _: queues.append(plan.config.weights.queue),
         settle=settle,
         metrics=ConfigMetrics(CollectorRegistry()),
     )
+
+
+async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(tmp_path: Path) -> None:
+    path, queues = tmp_path / "kvatlas.yaml", list[float]()
+    path.write_text(f"{HEAD}weights: {{queue: 2}}")
+    files = ConfigFiles(path, follows=False)
+    live = live_of(files, queues)
     follower = ConfigFollower(files, live)
     await follower.look()
     path.write_text(f"{HEAD}weights: {{queue: 33}}")
@@ -154,3 +162,32 @@ async def test_file_that_is_not_followed_is_loaded_by_a_signal_alone(tmp_path: P
 
     await follower.reload()
     assert queues == [33.0]
+
+
+class Reload(asyncio.Event):
+    """An event that says when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.is_awaited.set()
+        return await super().wait()
+
+
+@pytest.mark.parametrize("n_turns", [pytest.param(n, id=f"{n}_turns_later") for n in range(4)])
+async def test_watch_ends_though_it_was_told_to_load_a_moment_before(tmp_path: Path, n_turns: int) -> None:
+    path = tmp_path / "kvatlas.yaml"
+    path.write_text(f"{HEAD}weights: {{queue: 2}}")
+    files, reload = ConfigFiles(path, follows=False), Reload()
+    watching = asyncio.create_task(ConfigFollower(files, live_of(files, [])).watch(reload))
+    await reload.is_awaited.wait()
+
+    reload.set()
+    for _ in range(n_turns):
+        await asyncio.sleep(0)
+    watching.cancel()
+    await asyncio.wait([watching], timeout=PATIENCE_S)
+
+    assert watching.cancelled()
