@@ -56,7 +56,7 @@ class ClusterFlags:
             election = replace(election, enabled=self.leader_election == "true")
         config = replace(config, endpoints=endpoints, leader_election=election)
         for problem in (*kubernetes_problems(endpoints), *election_problems(config)):
-            raise ValueError(f"with the flags of the command line: {problem}")
+            raise ValueError(f"with these flags, {problem}")
         return config
 
     def _given(self) -> Mapping[str, object]:

@@ -47,7 +47,7 @@ class ReferenceFlags:
             had = [str(each) for each in check_config(config)]
             for problem in map(str, check_config(changed)):
                 if problem not in had:
-                    raise ValueError(f"with the flags of the command line: {problem}")
+                    raise ValueError(f"with these flags, {problem}")
         return changed
 
     def notes(self) -> list[str]:

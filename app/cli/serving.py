@@ -11,6 +11,7 @@ import uvloop
 from prometheus_client import disable_created_metrics
 
 from ...api.descriptors import raise_limit
+from ...configs.errors import ConfigError, Problem
 from ...configs.reading import GivenText
 from ...configs.schema import KVAtlasConfig
 from ...events.errors import KVAtlasError
@@ -55,7 +56,8 @@ def run_server(
         try:
             return overrides.apply(loaded)
         except ValueError as error:
-            fail(str(error))
+            # The flags may have fitted the file before: then its change is refused, as any other.
+            raise ConfigError("command line", [Problem(str(error))]) from error
 
     # A time stamp beside each counter would double the series and tell nothing.
     disable_created_metrics()  # type: ignore[no-untyped-call]

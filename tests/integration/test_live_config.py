@@ -71,6 +71,19 @@ async def test_changed_file_is_in_force_with_every_key_logged(
         assert sum(line in logged for logged in served.log) == 1, line
 
 
+async def test_file_that_the_flags_do_not_fit_is_refused_and_the_next_one_taken(tmp_path: Path) -> None:
+    file, flags = tmp_path / "kvatlas.yaml", ("--refresh-metrics-interval", "5s")
+    start = START | {"metricsScrape": {"staleAfter": "10s"}}
+    async with serving(start, tmp_path, *flags) as served:
+        replace(file, config_text(START | {"metricsScrape": {"staleAfter": "2s"}}))
+        await served.until_logged("command line: with these flags, metricsScrape.staleAfter: found 2s")
+        checks = {each["name"]: each["state"] for each in (await served.get("/v1/doctor"))["checks"]}
+        replace(file, config_text(start | {"weights": {"queue": 7}}))
+        await served.until_generation(2)
+    assert checks["configuration-in-force"] == "fail"
+    assert not any("a bug" in line for line in served.log)
+
+
 async def test_config_map_is_followed_through_its_swapped_links(tmp_path: Path) -> None:
     """Lay out and update the file as the kubelet does."""
 
