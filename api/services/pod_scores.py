@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import grpc
 import grpc.aio
@@ -19,6 +19,9 @@ SERVICE = "indexer.v1.IndexerService"
 
 SLOWER_TIER_WEIGHT = 0.8
 """Weight of a block outside of the fastest tier, where it is 1. Source: the reference's default weights."""
+
+MAX_PODS = 10_000
+"""Most names of pods in one request, as many as endpoints that the picker is measured with."""
 
 
 class PodScoresService:
@@ -43,7 +46,13 @@ class PodScoresService:
         request: pb.GetPodScoresRequest,
         context: grpc.aio.ServicerContext[pb.GetPodScoresRequest, pb.GetPodScoresResponse],
     ) -> pb.GetPodScoresResponse:
-        picker = self._picker
+        picker, n_pods = self._picker, len(request.pod_identifiers)
+        if n_pods > MAX_PODS:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"pod_identifiers: found {n_pods}, at most {MAX_PODS} are taken; ask in parts, or for all pods without",
+            )
+        asked = frozenset(request.pod_identifiers)
         try:
             given = direct_request(model=request.model_name, text=request.prompt)
         except RequestError as error:
@@ -54,7 +63,7 @@ class PodScoresService:
         for endpoint in picker.fleet:
             match = matches.get(endpoint.name)
             if match is not None and (score := pod_score(match)):
-                for pod in _names(endpoint, request.pod_identifiers):
+                for pod in _names(endpoint, asked):
                     scores[pod] = max(score, scores.get(pod, 0.0))
         return pb.GetPodScoresResponse(
             scores=[pb.PodScore(pod=pod, score=score) for pod, score in scores.items()]
@@ -67,10 +76,10 @@ def pod_score(match: PrefixMatch) -> float:
     return fastest + SLOWER_TIER_WEIGHT * sum(slower)
 
 
-def _names(endpoint: Endpoint, asked: Sequence[str]) -> Iterator[str]:
+def _names(endpoint: Endpoint, asked: frozenset[str]) -> Iterator[str]:
     """Yield the names under which the caller asked for the endpoint."""
     if not asked:
         yield endpoint.name
-        return
-    names = {endpoint.name, endpoint.address, endpoint.host}
-    yield from (pod for pod in asked if pod in names)
+    for name in (endpoint.name, endpoint.address, endpoint.host):
+        if name in asked:
+            yield name

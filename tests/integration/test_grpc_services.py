@@ -26,6 +26,7 @@ from kvatlas.api.client import (
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.services.configured import make_services
+from kvatlas.api.services.pod_scores import MAX_PODS
 from kvatlas.routing.router import Route, RoutingRequest
 from support.picker_parts import PickerParts, picker_parts
 from support.transports import lack_http2
@@ -166,6 +167,9 @@ async def test_pods_are_scored_by_the_prompt_that_they_hold() -> None:
         names: Sequence[str] = (holder, f"{holder}:80", "nobody")
         assert await scores(*names) == dict.fromkeys(names[:2], everywhere[holder])
         assert await scores(prompt="something else " * 40) == {}
+        assert await scores(*["nobody"] * (MAX_PODS - 1), holder) == everywhere
+        with pytest.raises(grpc.RpcError, match=f"pod_identifiers: found {MAX_PODS + 1}"):
+            await scores(*["nobody"] * MAX_PODS, holder)
         with pytest.raises(grpc.RpcError, match="must have one of prompt"):
             await scores(prompt="")
 
