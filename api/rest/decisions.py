@@ -12,7 +12,9 @@ from .errors import NotFoundError
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="at most so many")]
 Picked = Annotated[str | None, Query(description="only decisions that picked this endpoint first")]
-Cursor = Annotated[int | None, Query(ge=1, description="`nextCursor` of the page before; absent: the newest")]
+Cursor = Annotated[
+    int | None, Query(ge=1, lt=2**63, description="`nextCursor` of the page before; absent: the newest")
+]
 
 
 def decision_routes(answers: Answers) -> APIRouter:

@@ -43,6 +43,7 @@ MaybeName = Annotated[Name | None, BeforeValidator(lambda given: given if given 
 InstanceId = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**64)] | Name
 Address = Annotated[str, Field(max_length=512)]
 Rank = Annotated[int, Field(ge=0, lt=1024)]
+BlockSize = Annotated[int, Field(ge=1, lt=2**32)]
 ListenerStatus = Literal["failed", "pending", "active", "paused"]
 _MODEL_NAMES = AliasChoices("model", "model_name", "modelname")
 
@@ -76,9 +77,7 @@ class QueryRequest(Standard):
     cache_salt: Text | None = Field(None, description="cache salt of the request")
     tenant_id: Text | None = Field(None, description="only this tenant; absent: all")
     instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
-    block_size: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="ignored: each instance is matched at its own"
-    )
+    block_size: BlockSize | None = Field(None, description="ignored: each instance is matched at its own")
     sessions: bool = Field(
         False, description="kvatlas: also return the sessions whose requests stored the blocks"
     )
@@ -95,7 +94,7 @@ class QueryByHashRequest(Standard):
         validation_alias=AliasChoices("seq_hashes", "block_hash"),
     )
     block_hashes: Hashes | None = Field(None, description="un-chained local hashes, chained here")
-    block_size: Annotated[int, Field(ge=1)] | None = Field(
+    block_size: BlockSize | None = Field(
         None, description="block size they were made with; absent: every known one"
     )
     model: Text | None = Field(
@@ -134,9 +133,7 @@ class RegisterRequest(Standard):
         None, description="shown, not used: events name the adapter of each block themselves"
     )
     tenant_id: Name = Field("default", description="tenant of the instance")
-    block_size: Annotated[int, Field(ge=1)] = Field(
-        description="tokens a block; the index goes by what the events show"
-    )
+    block_size: BlockSize = Field(description="tokens a block; the index goes by what the events show")
     dp_rank: Rank = Field(0, description="data-parallel rank; each is registered by itself")
     additional_salt: MaybeName = Field(
         None,
@@ -213,7 +210,7 @@ class ScoreRequest(Own):
     keys: Hashes | None = Field(
         None, description="chained block keys; needs block_size when several are known"
     )
-    block_size: Annotated[int, Field(ge=1)] | None = None
+    block_size: BlockSize | None = None
     cache_salt: Text | None = None
 
 

@@ -270,6 +270,15 @@ async def test_error_names_the_place(body: Any, field: str) -> None:
         assert (status, json.loads(answer)["error"]["detail"][0]["field"]) == (422, field)
 
 
+@pytest.mark.parametrize("path", sorted(MODELS))
+@pytest.mark.parametrize("size", [pytest.param(0, id="zero"), pytest.param(2**32, id="no_u32")])
+async def test_block_size_is_a_number_that_the_index_takes(path: str, size: int) -> None:
+    with Doors() as doors:
+        body = {"model": "m", "token_ids": [1], "block_size": size}
+        status, answer = await doors.ask(path, json.dumps(body).encode())
+        assert (status, json.loads(answer)["error"]["detail"][0]["field"]) == (422, "block_size")
+
+
 @pytest.mark.parametrize("space", ["", " "])
 @pytest.mark.parametrize(
     "numbers", [pytest.param(MAX_COST - 63, id="within"), pytest.param(MAX_COST - 62, id="past_the_limit")]

@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
 from kvatlas.api.rest.answers import OwnAnswers, PageQuery
+from kvatlas.api.rest.decisions import decision_routes
 from kvatlas.api.rest.errors import UnavailableError
 from kvatlas.app.replicas.gathered import Gathered
 from kvatlas.app.replicas.requests import LETTERS, Requests
@@ -65,6 +68,17 @@ async def leave(network: LinkedReplicas, name: str) -> None:
     assert gone.core is not None
     gone.send(gone.core.leave())
     await until(lambda: all(gone.id not in each.living() for each in network.replicas.values()))
+
+
+@pytest.mark.parametrize(("cursor", "status"), [(2**63 - 1, 200), (2**63, 422), (2**64, 422)])
+async def test_cursor_is_a_number_that_replicas_take(cursor: int, status: int) -> None:
+    async with three() as (_, (asker, *_)):
+        app = FastAPI()
+        app.include_router(decision_routes(asker.answers))  # type: ignore[arg-type] # one of its answers alone
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            answer = await client.get("/v1/decisions", params={"cursor": cursor})
+
+    assert answer.status_code == status
 
 
 async def test_decisions_are_those_of_all() -> None:
