@@ -78,18 +78,15 @@ def status_of(code: RefusalCode) -> Status:
     return _STATUS[code]
 
 
-_HTTP_OF_GRPC: Mapping[int, int] = {
-    1: 499, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501, 14: 503, 16: 401,
+_HTTP_OF_GRPC: Mapping[str, int] = {
+    "0": 200, "1": 499, "3": 400, "4": 504, "5": 404, "6": 409, "7": 403, "8": 429, "9": 400, "10": 409, "11": 400, "12": 501,
+    "14": 503, "16": 401,
 }  # fmt: skip
 
 
 def http_status(grpc_status: str) -> int:
     """Return the HTTP status that stands for the header `grpc-status`; 500 for one that has no other."""
-    if grpc_status == "0":
-        return 200
-    return (
-        _HTTP_OF_GRPC.get(int(grpc_status), 500) if grpc_status.isascii() and grpc_status.isdigit() else 500
-    )
+    return _HTTP_OF_GRPC.get(grpc_status, 500)
 
 
 def refusal_text(refusal: Refusal) -> str:

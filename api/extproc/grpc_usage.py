@@ -10,7 +10,7 @@ from ...tokenization.errors import MessageFormatError, MessageTooComplexError
 from ...tokenization.requests.grpc_frame import PREFIX_BYTES
 from ...tokenization.requests.protobuf import FieldReader
 from .passing import Reading, Report
-from .usage import FREE_LINE_BYTES, MAX_HELD_BYTES, Budget, json_usage
+from .usage import FREE_LINE_BYTES, MAX_COUNT, MAX_HELD_BYTES, Budget, json_usage
 
 MAX_READ = 256
 """Most messages of one piece of the body that are read, in some ten milliseconds."""
@@ -155,5 +155,7 @@ class GrpcMessages:
 
 def _usage(counts: tuple[object, object, object] | tuple[object, ...]) -> Usage | None:
     """Return the usage of prompt, completion and cached tokens; None if both of the first are 0, as in early messages."""
-    prompt, completion, cached = (each if isinstance(each, int) else None for each in counts)
+    prompt, completion, cached = (
+        each if isinstance(each, int) and each <= MAX_COUNT else None for each in counts
+    )
     return Usage(prompt, cached, completion) if prompt or completion else None

@@ -25,7 +25,7 @@ FREE_LINE_BYTES = 4096
 MAX_EVENTS_BYTES = 256 * 1024
 """Longest piece of an event stream that is read at once; in the worst case that takes some ten milliseconds."""
 
-_MAX_COUNT = 2**53
+MAX_COUNT = 2**53
 """Larger numbers are not taken for token counts."""
 
 
@@ -368,4 +368,4 @@ def _number(value: object) -> int | None:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
         return None
-    return int(number) if 0 <= number <= _MAX_COUNT else None
+    return int(number) if 0 <= number <= MAX_COUNT else None

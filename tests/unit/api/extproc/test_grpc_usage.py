@@ -49,6 +49,10 @@ def read(*pieces: bytes) -> tuple[Usage | UsageGap, int]:
         pytest.param(EMBEDDED, Usage(100, None, 0), 0, id="embedding"),
         pytest.param(WRAPPED, Usage(100, None, 3), 0, id="json_inside"),
         pytest.param(frame(content(2, b"data: " + JSON)), Usage(100, None, 3), 0, id="event_inside"),
+        pytest.param(
+            chunk(3, prompt=2**64 - 1, cached=2**63), Usage(None, None, 3), 1, id="negative_numbers"
+        ),
+        pytest.param(chunk(3, prompt=2**53 + 1), Usage(None, 64, 3), 1, id="no_count_of_tokens"),
         pytest.param(b"", UsageGap.ABSENT, 0, id="empty"),
         pytest.param(frame(b""), UsageGap.ABSENT, 0, id="empty_message"),
         pytest.param(frame(content(1, packed(1, 7))), UsageGap.ABSENT, 1, id="chunk_without_counts"),

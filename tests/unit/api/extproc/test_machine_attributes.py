@@ -131,6 +131,7 @@ def test_response_of_the_picker_ends_the_stream() -> None:
         pytest.param((GRPC,), (("grpc-status", "8"),), 429, id="exhausted"),
         pytest.param((GRPC,), (("grpc-status", "13"),), 500, id="internal"),
         pytest.param((GRPC,), (("grpc-status", "x"),), 500, id="no_number"),
+        pytest.param((GRPC,), (("grpc-status", "1" * 5000),), 500, id="number_without_end"),
         pytest.param((GRPC,), (), 200, id="none"),
         pytest.param((GRPC, ("grpc-status", "3")), None, 400, id="in_the_headers"),
         pytest.param((JSON,), (("grpc-status", "13"),), 200, id="not_grpc"),
