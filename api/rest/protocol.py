@@ -141,7 +141,8 @@ class BoundedProtocol(asyncio.Protocol):
             self._headers.stop()
         if self._held is not None:
             (cycle, app), self._held = self._held, None
-            if not self._answered(cycle):
+            # What followed the request may have ended the connection: then nobody is there to be answered.
+            if not self.transport.is_closing() and not self._answered(cycle):
                 self._start_asgi_task(cycle, app)
 
     def _start_asgi_task(self, cycle: _Cycle, app: ASGIApp) -> None:

@@ -161,3 +161,24 @@ async def test_request_that_came_as_a_whole_is_answered_without_the_application(
     writer.close()
     await listener.stop()
     assert asked == [("/once", b"hi"), ("/once", b"hi"), ("/other", b"hi"), ("/broken", b"")]
+
+
+async def test_request_before_bytes_that_are_no_http_is_refused_and_not_served() -> None:
+    served: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        served.append(scope["path"])
+        await Response(b"app")(scope, receive, send)
+
+    listener = HttpListener("server.rest", app)
+    port = await listener.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"POST /weights HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi, and more than was announced\r\n\r\n"
+    )
+    answer = await reader.read()
+    writer.close()
+    await listener.stop()
+
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert served == []
