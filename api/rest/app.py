@@ -109,6 +109,7 @@ def rest_app(
         title="kvatlas",
         version=version("kvatlas"),
         description="Where KV-cache blocks are, and which endpoint should take a request.",
+        openapi_url=None,  # `reference_routes` serves it
         docs_url=None,  # the library's pages load scripts from other sites
         redoc_url=None,
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -17,12 +18,13 @@ _SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "server
 
 
 def describe(app: FastAPI, tokens: Tokens) -> None:
-    """Complete the OpenAPI description of `app`, which is made on the first request for it."""
-    described = app.openapi
+    """Complete the OpenAPI description of `app`, which is made on the first request for it; from any thread."""
+    described, turn = app.openapi, Lock()
 
     def openapi() -> Description:
-        if app.openapi_schema is None:
-            _complete(described(), tokens)
+        with turn:
+            if app.openapi_schema is None:
+                _complete(described(), tokens)
         return cast("Description", app.openapi_schema)
 
     app.openapi = openapi  # type: ignore[method-assign]  # the way the library documents
