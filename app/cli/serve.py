@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -104,6 +105,9 @@ def serve(
     ] = None,
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
+    # Before threads of libraries begin, which would take it, and end the process before it can be handled.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
+
     from ...configs.reading import GivenText
     from .log import log_options
     from .serving import run_server

@@ -29,8 +29,11 @@ process of a group, and a second signal would end a worker before its requests a
 _LOOK_S = 0.1
 """Interval at which the parent looks for workers that have ended or hang."""
 
+RELOAD = signal.SIGHUP
+"""Signal that has the configuration loaded again. Blocked in a process that starts, which it would end."""
+
 _ENDS = (signal.SIGTERM, signal.SIGINT)
-_PASSED_ON = (*_ENDS, signal.SIGHUP)
+_PASSED_ON = (*_ENDS, RELOAD)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -42,7 +45,8 @@ class Supervisor:
 
     Args:
         n_workers: number of workers.
-        run: runs the worker of a number, and returns its exit status; called in its process.
+        run: runs the worker of a number, and returns its exit status; called in its process, with `RELOAD` blocked until it
+            can handle that.
         gives_up: exit status of a worker that a restart would not help.
         heartbeats: of the workers.
         timeout_s: time without a heartbeat after which a worker is killed.
@@ -121,9 +125,9 @@ class Supervisor:
         try:
             for number in _ENDS:
                 signal.signal(number, signal.SIG_IGN)
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            signal.signal(RELOAD, signal.SIG_DFL)
             _end_with_parent()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
             status = self._run(worker)
         except BaseException:
             log.exception("worker %d failed", worker)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from support.fleets import make_config
 from support.recording import player, read_frames
 from support.scraping import MetricsServer
 from support.serve import ANY_PORTS, Served, config_text, serving
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -315,3 +318,38 @@ async def test_weights_that_are_set_while_endpoints_are_added_come_after_them() 
     finally:
         await asyncio.gather(starting, return_exceptions=True)
         await app.stop(grace_s=0)
+
+
+async def test_signal_to_load_again_is_kept_while_the_process_starts(tmp_path: Path) -> None:
+    pipe = tmp_path / "kvatlas.yaml"  # a process that reads it waits for this one to write
+    os.mkfifo(pipe)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(pipe)),
+        "--watch-config-file=false",
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+    async def write(text: bytes, *, signalled: bool = False) -> None:
+        opened: list[int] = []
+
+        def is_awaited() -> bool:
+            assert process.returncode is None, "the process has ended"
+            with contextlib.suppress(OSError):  # nobody reads yet
+                opened.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+            return bool(opened)
+
+        await until(is_awaited, what="a read of the file")
+        if signalled:
+            process.send_signal(signal.SIGHUP)
+        os.write(opened[0], text)
+        os.close(opened[0])
+
+    assert process.stderr is not None
+    await write(config_text(START), signalled=True)
+    await write(config_text(START | {"weights": {"queue": 7}}))
+    async with asyncio.timeout(PATIENCE_S):
+        while b"weights.queue: 2 -> 7" not in await process.stderr.readline():
+            assert not process.stderr.at_eof()
+        process.terminate()
+        await process.stderr.read()
+        assert await process.wait() == 0

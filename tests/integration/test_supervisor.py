@@ -32,7 +32,8 @@ def run(worker):
     show("worker", worker, os.getpid())
     {body}
     signal.signal(supervisor.END, stop)
-    signal.signal(signal.SIGHUP, lambda *_: show("hup", worker))
+    signal.signal(supervisor.RELOAD, lambda *_: show("hup", worker))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [supervisor.RELOAD])
     beats.beat(worker)
     show("waits", worker)
     while True:
@@ -101,6 +102,20 @@ async def test_other_signal_reaches_every_worker() -> None:
         running.process.send_signal(signal.SIGHUP)
 
         await running.until("hup 0", "hup 1")
+
+
+async def test_signal_to_load_again_is_kept_for_workers_that_are_starting(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    body = f"show('begins', worker)\n    while not Path({str(mark)!r}).exists(): time.sleep(0.01)"
+    async with supervised(body) as running:
+        await running.until("begins 0", "begins 1")
+        before = dict(running.pids)
+        running.process.send_signal(signal.SIGHUP)
+        os.kill(before[0], signal.SIGHUP)
+        mark.touch()
+
+        await running.until("hup 0", "hup 1")
+        assert running.pids == before
 
 
 async def test_worker_that_dies_is_started_again_and_the_other_stays() -> None:
