@@ -84,7 +84,7 @@ def remote_request(api: RemoteApi, request: ParsedRequest) -> RemoteRequest | No
     """
     try:
         return _request(api, request)
-    except (UnicodeEncodeError, RecursionError):  # a lone surrogate, or variables nested too deeply
+    except (msgspec.DecodeError, UnicodeError, RecursionError):  # a skipped field, a lone surrogate
         return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from ...configs.section import MAX_NAME_CHARS
 from ..chats.conversation import Message
@@ -217,7 +217,7 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
             except BodyFormatError:
                 if (whole := without_halves(body)) is None:
                     raise
-                return structs.replace(_read(api, whole), raw=RawRequest(api.path, body))
+                return _read(api, whole)
     return ParsedRequest(model="", prompt=_not_read(clean))
 
 

@@ -9,6 +9,7 @@ import pytest
 from kvatlas.indexer.prefix import MediaSpan
 from kvatlas.tokenization.errors import RemoteError
 from kvatlas.tokenization.model import (
+    ChatPrompt,
     NoPrefixReason,
     NoPrompt,
     ParsedRequest,
@@ -210,6 +211,33 @@ def test_there_is_no_engine_request_when_the_api_cannot_return_the_ids(
 def test_there_is_no_engine_request_when_the_text_is_not_unicode() -> None:
     request = ParsedRequest(model="m", prompt=TextPrompt("\ud800", add_special_tokens=True))
     assert remote_request(RENDER, request) is None
+
+
+@pytest.mark.parametrize(
+    ("api", "field"),
+    [
+        pytest.param(RENDER, b'"\xff":1', id="name"),
+        pytest.param(TOKENIZE, b'"messages":[{"role":"user","reasoning_content":"a","x":"\xff"}]', id="text"),
+        pytest.param(
+            TOKENIZE, b'"messages":[{"role":"user","reasoning_content":"a","x":1e999}]', id="number"
+        ),
+    ],
+)
+def test_there_is_no_engine_request_when_a_skipped_field_cannot_be_read(api: RemoteApi, field: bytes) -> None:
+    request = parse_body(CHAT, b'{"model":"m","messages":[{"role":"user","content":"a"}],' + field + b"}")
+    assert isinstance(request.prompt, ChatPrompt)
+
+    assert remote_request(api, request) is None
+
+
+@pytest.mark.parametrize("api", RemoteApi)
+def test_engine_gets_replacement_character_when_the_text_has_half_of_a_surrogate_pair(api: RemoteApi) -> None:
+    body = rb'{"model":"m","messages":[{"role":"user","content":"a\ud800"}]}'
+
+    found = remote_request(api, parse_body(CHAT, body))
+
+    assert found is not None
+    assert json.loads(found.body)["messages"] == [{"role": "user", "content": "a\ufffd"}]
 
 
 def test_model_is_left_out_when_the_request_names_none() -> None:
