@@ -253,7 +253,7 @@ def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int
     if not value:
         return None
     rows = cast("list[object]", value) if isinstance(value, list) else []
-    if len(rows) != n_blocks:
+    if not rows or len(rows) != n_blocks:
         raise WireError(
             "bad_lookahead", f"lookahead_token_ids has {len(rows)} items, want one for each block"
         )

@@ -164,6 +164,11 @@ def test_lookahead_of_a_windowed_group_that_leaves_blocks_out_is_read() -> None:
         pytest.param(STORED | {"extra_keys": [[["item", True]]]}, "bad_extra_keys", id="boolean_offset"),
         pytest.param(STORED | {"cache_salt": 3}, "bad_salt", id="salt_number"),
         pytest.param(STORED | {"lookahead_token_ids": 3}, "bad_lookahead", id="lookahead_number"),
+        pytest.param(
+            STORED | {"block_hashes": list[int](), "token_ids": list[int](), "lookahead_token_ids": 3},
+            "bad_lookahead",
+            id="lookahead_number_without_blocks",
+        ),
         pytest.param(STORED | {"lookahead_token_ids": [[1], [2]]}, "bad_lookahead", id="lookahead_of_two"),
         pytest.param(STORED | {"lookahead_token_ids": [[1] * 65]}, "bad_lookahead", id="long_lookahead"),
         pytest.param(STORED | {"lookahead_token_ids": [[b"a"]]}, "bad_tokens", id="lookahead_bytes"),
