@@ -170,8 +170,7 @@ class RemoteTokenizer:
     async def _send(self, wanted: RemoteRequest) -> tuple[str, TokenPrompt | None]:
         """Send a request to one server, or to a second one; returns the outcome and the ids."""
         outcome, deadline = "unavailable", asyncio.get_running_loop().time() + self.options.timeout_s
-        for target in self._in_turn()[:ATTEMPTS]:
-            breaker = self._breakers[target]
+        for target, breaker in self._in_turn()[:ATTEMPTS]:
             permit = breaker.acquire(self._clock())
             if permit is None:
                 continue
@@ -197,8 +196,11 @@ class RemoteTokenizer:
                 return "answered", found
         return outcome, None
 
-    def _in_turn(self) -> list[str]:
-        """Return the servers in the order to try, starting with the next one each time; skipped servers come last."""
+    def _in_turn(self) -> list[tuple[str, CircuitBreaker]]:
+        """Return the servers in the order to try, starting with the next one each time; skipped servers come last.
+
+        Each with its breaker, since a later request forgets those of servers that have left.
+        """
         targets = list(self.targets())
         for gone in self._breakers.keys() - set(targets):
             del self._breakers[gone]
@@ -210,7 +212,8 @@ class RemoteTokenizer:
         self._next += 1
         first = self._next % len(targets) if targets else 0
         turned = targets[first:] + targets[:first]
-        return sorted(turned, key=lambda target: self._breakers[target].is_open)
+        known = [(target, self._breakers[target]) for target in turned]
+        return sorted(known, key=lambda each: each[1].is_open)
 
     def _failed(self, target: str, breaker: CircuitBreaker, permit: Permit, outcome: str, why: str) -> None:
         was_open = breaker.is_open

@@ -289,6 +289,26 @@ async def test_a_server_may_leave_while_it_is_asked() -> None:
     assert asked.outcomes == {"unavailable": 1, "unusable": 1}
 
 
+async def test_the_second_server_may_leave_while_the_first_is_asked() -> None:
+    targets: list[str] = []
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    async def fails(_request: web.Request) -> web.Response:
+        reached.set()
+        await release.wait()
+        return web.Response(status=503)
+
+    async with asking(fails) as first, asking(tells_length) as second, asking(fails, urls=targets) as asked:
+        targets += [*second.tokenizer.targets(), *first.tokenizer.targets()]
+        waiting = asyncio.create_task(asked.ask("a"))
+        await reached.wait()
+        targets.clear()
+        assert await asked.ask("b") is None
+        release.set()
+        assert await waiting == [1]
+    assert asked.outcomes == {"unavailable": 1, "answered": 1}
+
+
 async def test_nothing_is_counted_when_the_engines_api_cannot_tell() -> None:
     async with asking(tells_length) as asked:
         assert await asked.tokenizer.tokenize(parse_body("/generate", b'{"input_ids": [1]}')) is None
