@@ -14,7 +14,7 @@ from ..model import ChatPrompt, TextPrompt
 from .media_tokens import MediaTokens
 
 MAX_BYTES = 8 * 2**20
-"""Longest request whose bytes make keys, in 30 ms: two million tokens, more than contexts have."""
+"""Longest request whose bytes make keys, in 30 ms, and longest form: two million tokens, more than contexts have."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,7 +25,7 @@ def byte_form(prompt: TextPrompt | ChatPrompt, media: MediaTokens) -> bytes | No
     Prompts with a common beginning have bytes with a common beginning. A text is its UTF-8. A chat starts with its tools
     and documents as JSON, followed by role, text and tool calls of each message. A media item is a digest of four bytes,
     repeated for each token that it is estimated to have, at a multiple of four bytes. The bytes have no meaning for
-    engines; they can only be compared with each other.
+    engines; they can only be compared with each other. They end at `MAX_BYTES`: an image of a few bytes can claim any size.
 
     Args:
         prompt: the text or chat.
@@ -42,7 +42,7 @@ def byte_form(prompt: TextPrompt | ChatPrompt, media: MediaTokens) -> bytes | No
                 form += _encode(head)
         for message in prompt.messages:
             _add(form, message, media)
-        return bytes(form)
+        return bytes(memoryview(form)[:MAX_BYTES])
     except (UnicodeEncodeError, RecursionError):
         return None
 
@@ -73,9 +73,8 @@ def _add_part(form: bytearray, part: str | Mapping[str, Any], media: MediaTokens
     kind = modality(part)
     if kind is not None:
         form += bytes(-len(form) % WORD_BYTES)
-        form += (xxh64_intdigest(_encode(part)) & 0xFFFFFFFF).to_bytes(WORD_BYTES, "little") * media.of(
-            kind, part
-        )
+        n_words = min(media.of(kind, part), max(1, (MAX_BYTES - len(form)) // WORD_BYTES))
+        form += (xxh64_intdigest(_encode(part)) & 0xFFFFFFFF).to_bytes(WORD_BYTES, "little") * n_words
         return
     field = TEXT_FIELDS.get(part.get("type") or "text")
     text = part.get(field) if field is not None else None

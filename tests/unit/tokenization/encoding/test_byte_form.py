@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from kvatlas.tokenization.chats.conversation import Message
-from kvatlas.tokenization.encoding.byte_form import byte_form, estimated_tokens
+from kvatlas.tokenization.encoding.byte_form import MAX_BYTES, byte_form, estimated_tokens
 from kvatlas.tokenization.encoding.media_tokens import MediaTokens
 from kvatlas.tokenization.model import ChatPrompt, TextPrompt
 
@@ -57,6 +58,15 @@ def test_media_take_few_bytes_however_large_they_are() -> None:
     whole = form_of(ChatPrompt(messages=(image("data:," + "x" * 1_000_000),)))
     assert whole is not None
     assert len(whole) == 4 * (estimated_tokens(len("usersee")) + 640 * 360 // 1024)
+
+
+def test_bytes_are_bounded_when_images_claim_to_be_huge() -> None:
+    head = b"\x89PNG\r\n\x1a\n" + bytes(8) + b"\xff" * 8
+    huge = image("data:image/png;base64," + b64encode(head).decode())
+    one, two = (form_of(ChatPrompt(messages=(USER, *[huge] * n, ANSWER))) for n in (1, 2))
+    assert one is not None
+    assert one == two
+    assert len(one) == MAX_BYTES
 
 
 @pytest.mark.parametrize(
