@@ -350,7 +350,7 @@ def _malformed(api: _Api, body: bytes) -> tuple[Head, BodyPrompt | None]:
 
 def _check(api: _Api, body: bytes) -> None:
     try:
-        api.check(body)
+        _decoded(api.check, body)
     except msgspec.ValidationError as error:
         raise api.wrong_field(error) from error
 

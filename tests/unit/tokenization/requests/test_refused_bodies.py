@@ -160,6 +160,21 @@ def test_half_of_a_surrogate_pair_is_read_as_replacement_character(written: str,
 
 
 @pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        pytest.param(CHAT, b'"messages":[{"role":"user","content":"\xff"}]', id="chat"),
+        pytest.param(EMBED, b'"input":"\xff"', id="embedding"),
+        pytest.param(RESPONSES, b'"input":"a","cache_salt":"\xff"', id="salt"),
+    ],
+)
+def test_text_that_is_not_unicode_is_refused_when_another_field_has_a_wrong_type(
+    path: str, field: bytes
+) -> None:
+    with pytest.raises(BodyFormatError, match="invalid UTF-8"):
+        parse_body(path, b'{"model":"m","echo":1,"padding":1,"reasoning":1,' + field + b"}")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         pytest.param(r"\ud800" * (MAX_HALVES + 1), id="many"),
