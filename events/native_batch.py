@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import _native
 from .lazy_batch import LazyBatch
 from .model import DEFAULT_MEDIUM, Batch, MediumName
-from .wire import MAX_PAYLOAD_BYTES, decode_event, in_seconds
+from .wire import MAX_PAYLOAD_BYTES, decode_event
 from .wire import decode_batch as decode_in_python
 
 _NO_MEDIA = frozenset[MediumName]()
@@ -61,4 +61,4 @@ def decode_batch(payload: bytes) -> Batch:
     if decoded is None:
         return decode_in_python(payload)
     native, timestamp, rank, unusual, n_unknown, n_bytes = decoded
-    return NativeBatch(native, in_seconds(timestamp), rank, unusual, n_unknown, len(payload) + n_bytes)
+    return NativeBatch(native, timestamp, rank, unusual, n_unknown, len(payload) + n_bytes)

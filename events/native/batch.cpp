@@ -19,6 +19,7 @@ constexpr uint64_t kCountEnd = uint64_t{1} << 31;
 constexpr size_t kMaxNameLength = 256;
 constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average
 constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{768} << 10, kMaxHashes = 65'536;  // wire.py has the reasons
+constexpr double kLeastMilliseconds = 1e11;  // wire.py, LEAST_MILLISECONDS
 constexpr size_t kMaxLookahead = 64;  // wire.py, MAX_LOOKAHEAD
 constexpr size_t kMaxFields = 64;     // fields.py, MAX_FIELDS
 constexpr size_t kMaxExtraKeys = 65'536;  // extra_keys.py, MAX_EXTRA_KEYS
@@ -341,6 +342,7 @@ bool Batch::read(std::string_view payload) {
         default: return false;
     }
     if (!std::isfinite(timestamp_)) timestamp_ = 0;
+    if (timestamp_ >= kLeastMilliseconds) timestamp_ /= 1000;
     const Item events = in.next();
     if (events.kind != Kind::kArray || events.value > kMaxEvents) return false;
     events_.reserve(std::min(events.value, payload.size() / kMinEventBytes));

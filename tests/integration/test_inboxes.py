@@ -258,6 +258,11 @@ async def test_runs_have_the_same_effect_as_single_messages_for_hostile_ones(see
     await assert_same([*messages, end(len(messages))])
 
 
+async def test_runs_have_the_same_effect_as_single_messages_when_time_is_in_milliseconds() -> None:
+    bodies = [payload(events, timestamp=1.7e12 + n) for n, events in enumerate(islice(churn(Random(1)), 60))]
+    await assert_same([*enumerate(bodies), end(len(bodies))])
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_runs_have_the_same_effect_as_single_messages_for_lossy_streams(seed: int) -> None:
     rng = Random(seed)
