@@ -50,6 +50,10 @@ def parsed(text: str) -> Document:
         pytest.param(
             b"a: 2024-99-99\n", "not a readable YAML value: month must be in 1..12", id="impossible_date"
         ),
+        pytest.param(b"a: !!bool x\n", "not a readable YAML value: one with a tag", id="tag_of_bool"),
+        pytest.param(b"a: !!int ''\n", "not a readable YAML value: one with a tag", id="tag_of_int"),
+        pytest.param(b"a: !!float ''\n", "not a readable YAML value: one with a tag", id="tag_of_float"),
+        pytest.param(b"a: !!timestamp x\n", "not a readable YAML value: one with a tag", id="tag_of_time"),
         pytest.param(b"[" * 5000, "not a readable YAML value: maximum recursion depth", id="endless_nesting"),
     ],
 )
