@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -42,5 +43,8 @@ class Replacement:
 
     def discard(self) -> None:
         """Drop the new content; the file stays as it is."""
-        self._file.close()
+        with contextlib.suppress(
+            OSError
+        ):  # on a full disk, what is buffered cannot be written at the close either
+            self._file.close()
         self._beside.unlink(missing_ok=True)

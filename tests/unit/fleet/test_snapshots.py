@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import gc
 import logging
 import os
+import resource
 import time
 from array import array
 from collections.abc import AsyncGenerator, Mapping
@@ -21,6 +23,7 @@ from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import SnapshotConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
+from kvatlas.fleet.atomic_file import Replacement
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics, SnapshotMetrics
 from kvatlas.fleet.roster import Roster, Wanted
@@ -266,6 +269,20 @@ async def test_failure_at_the_last_step_leaves_nothing_behind(tmp_path: Path) ->
         await running.snapshots.write()
         assert running.metric("kvatlas_snapshot_failures_total") == 1
     assert names_in(tmp_path) == ["in_the_way"]
+
+
+def test_file_that_a_full_disk_cut_is_removed(file: Path) -> None:
+    file.parent.mkdir()
+    new = Replacement(file)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            collections.deque(map(new.write, [bytes(1000)] * 100), maxlen=0)
+        new.discard()  # bytes are still buffered
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names_in(file.parent) == []
 
 
 async def test_remains_of_a_killed_process_are_replaced(written: Path) -> None:
