@@ -54,8 +54,8 @@ class ConfigFiles:
         """Load the files, with the endpoints of the `endpoints.file` that they name.
 
         Args:
-            in_force: a configuration loaded before. If it names the same `endpoints.file`, its endpoints are kept: a
-                change of that file is a reload of its own.
+            in_force: a configuration loaded before. If it names the same `endpoints.file`, read with the same ports and
+                pages, its endpoints are kept: a change of that file is a reload of its own.
 
         Raises:
             ConfigError: one of the files cannot be used.
@@ -67,12 +67,16 @@ class ConfigFiles:
         if self.config is None and loaded.is_reference:
             config = with_reference_defaults(config)
         config = self.with_flags(config)
-        named = config.endpoints.file
-        if named and in_force and (in_force.endpoints.file, in_force.events) == (named, config.events):
+        if config.endpoints.file and in_force and _basis(in_force) == _basis(config):
             config = msgspec.structs.replace(config, endpoints=in_force.endpoints)
         else:
             config = with_listed_endpoints(config)
         return replace(loaded, config=config)
+
+
+def _basis(config: KVAtlasConfig) -> tuple[object, ...]:
+    """Return all that decides what an `endpoints.file` stands for, beside its content."""
+    return config.endpoints.file, config.events, config.metrics_scrape.place
 
 
 class ConfigFollower:

@@ -111,9 +111,15 @@ def test_endpoints_in_force_count_where_the_same_file_is_named(files: tuple[Path
 
 
 @pytest.mark.parametrize(
-    "other", ["endpoints: {file: others.yaml}", "endpoints: {file: servers.yaml}\nevents: {port: 1}"]
+    "other",
+    [
+        "endpoints: {file: others.yaml}",
+        "endpoints: {file: servers.yaml}\nevents: {port: 1}",
+        # the reference's format has whole URLs made of its `metricsHost`
+        "endpoints: {file: servers.yaml}\nmetricsScrape: {page: stats}",
+    ],
 )
-def test_endpoints_are_read_where_another_file_or_other_ports_are_named(
+def test_endpoints_are_read_where_another_file_or_other_ports_or_pages_are_named(
     files: tuple[Path, Path], other: str
 ) -> None:
     file = ConfigFiles(files[0])
