@@ -105,6 +105,7 @@ class ServerLoad:
             updated_at=min(at for _, at in self._ranks.values()),
             adapters=before.adapters if before is not None else None,
             attributes=before.attributes if before is not None else None,
+            gpu_tokens=sum(each.max_tokens for each in stats),
         )
 
     @property

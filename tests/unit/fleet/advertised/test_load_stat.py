@@ -69,7 +69,12 @@ def test_load_of_a_server_is_that_of_its_ranks_and_as_old_as_the_oldest() -> Non
     assert server.take(LoadStat(3, 2, 500, 1000, 0), now=10.0, before=before) is None
     assert server.take(LoadStat(0, 0, 0, 0, 7), now=11.0, before=before) is None  # no such rank
     assert server.take(LoadStat(1, 0, 100, 1000, 1), now=12.0, before=before) == Load(
-        waiting=2, running=4, kv_utilization=0.3, updated_at=10.0, adapters=before.adapters
+        waiting=2,
+        running=4,
+        kv_utilization=0.3,
+        updated_at=10.0,
+        adapters=before.adapters,
+        gpu_tokens=2000,
     )
 
 
