@@ -146,7 +146,6 @@ class Fleet:
         self.changes += 1
         endpoint = self._endpoints[name]
         self.subscriptions.follow(endpoint, rank, saved)
-        endpoint.use_drafter()
         endpoint.use_block_size(endpoint.told_block_size, self.settings.approximate)
 
     async def remove(self, name: str) -> None:

@@ -92,6 +92,7 @@ class Subscriptions:
             self._atlas.remove_rank(name, number)
             raise
         endpoint.ranks.append(rank)
+        endpoint.use_drafter()
         self._table.set_trust(name, number, rank.subscription.trust if rank.subscription else None)
         if rank.subscription is None:
             ledger.without_events()

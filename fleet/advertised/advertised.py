@@ -125,6 +125,7 @@ class AdvertisedStreams:
             log.info(
                 "%s: follows %d event stream(s) as its /server_info says", endpoint.name, len(found.ranks)
             )
+            endpoint.use_block_size(endpoint.told_block_size, self._fleet.settings.approximate)
         if found.block_size is not None:
             endpoint.told_block_size = found.block_size
             endpoint.use_block_size(found.block_size, self._fleet.settings.approximate)

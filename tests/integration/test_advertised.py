@@ -135,5 +135,15 @@ async def test_configured_addresses_win() -> None:
         assert not configured.follows_load("sg")
 
 
+async def test_labels_hold_for_the_streams_that_the_server_names() -> None:
+    labels = {"kvatlas.io/drops-last-block": "true"}
+    async with player() as engine, server(engine) as one, following(one, labels=labels) as configured:
+        await engine.publish(stored(0, PROMPT))
+        await until(lambda: held(configured) == 64, what="the blocks by replay")
+        layout = configured.fleet.atlas.ledger("sg", 0).layout()
+        assert layout is not None
+        assert layout.dropped == 1
+
+
 def held(configured: ConfiguredFleet) -> int:
     return sum(tier.residencies for tier in configured.fleet.atlas.occupancy("sg")) * 16
