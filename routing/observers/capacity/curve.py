@@ -31,6 +31,10 @@ CHUNK_TOKENS = 64
 MAX_CHUNKS = 1 << 16
 """Largest cache covered if the memory per token is unknown: 4 million tokens."""
 
+FORGOTTEN_CHUNKS = 1e-9
+"""Weight of all prompts of an endpoint below which they are forgotten, after some 40 half-lives without one. Much smaller numbers are
+inexact, and become 0 in the end."""
+
 REFRESH_S = 15.0
 """Time between two updates of the metrics."""
 
@@ -150,11 +154,11 @@ class CapacityCurve:
         n_tokens = 0.0
         servers: list[ServerCurve] = []
         for name in list(self._servers):
-            endpoint = self._fleet.get(name)
-            if endpoint is None:
+            endpoint, server = self._fleet.get(name), self._servers[name]
+            if endpoint is None or server.distances.n_blocks(now=self._clock()) < FORGOTTEN_CHUNKS:
                 del self._servers[name]
                 continue
-            curve = self._curve(endpoint, self._servers[name], sizes_gib)
+            curve = self._curve(endpoint, server, sizes_gib)
             servers.append(curve)
             if curve.points:
                 n_tokens += curve.n_tokens

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from random import Random
 
+import msgspec
 import pytest
 
 from kvatlas.configs.endpoints import endpoint_addresses
@@ -135,6 +136,22 @@ async def test_endpoint_is_followed_anew_with_another_block_size_and_forgotten_w
         assert (server.block_size, server.n_keys) == (128, prefix.n_tokens // 128)
         await fleet.remove("a")
         assert (await curve.look()).servers == ()
+
+
+async def test_endpoint_without_requests_for_many_half_lives_is_forgotten_until_the_next_one() -> None:
+    times = [NOW]
+    async with make_fleet(make_config()) as fleet:
+        config = CapacityCurveConfig()
+        curve = CapacityCurve(config, fleet, lambda _endpoint: KV, clock=lambda: times[-1])
+        add(fleet, "a")
+        curve.routed(decision_for("a"), prompts(1, seed=1)[0])
+        shown: list[int] = []
+        for half_lives in (0, 10, 2000):
+            times.append(NOW + half_lives * config.half_life)
+            shown.append(len((await curve.look()).servers))
+        assert shown == [1, 1, 0]
+        curve.routed(msgspec.structs.replace(decision_for("a"), at=times[-1]), prompts(1, seed=1)[0])
+        assert len((await curve.look()).servers) == 1
 
 
 async def test_latest_curve_is_kept_for_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
