@@ -40,6 +40,9 @@ class LmcachePublishers:
         self._chunk_bytes: dict[str, int] = {}
         """Bytes of one chunk's part on one rank, by instance."""
         self._revisions: dict[str, int] = {}
+        """Revision of the newest capacity, by instance."""
+        self._waiting: dict[str, CacheBatch] = {}
+        """Capacities that came before the size of a chunk is known, by instance."""
         self.counts: Counter[str] = Counter()
 
     def families(self) -> Iterator[Metric]:
@@ -75,6 +78,8 @@ class LmcachePublishers:
             return
         if restarted:
             self.counts["restarts"] += 1
+            self._revisions.pop(batch.instance_id, None)  # the new process counts from the beginning
+            self._waiting.pop(batch.instance_id, None)
             for rank in ranks:
                 await wait_until_free(rank)
                 rank.ledger.apply(AllBlocksCleared(medium=L1))
@@ -105,6 +110,8 @@ class LmcachePublishers:
                 n_applied += 1
                 if n_applied % EVENTS_PER_TURN == 0:
                     await asyncio.sleep(0)
+        if (capacity := self._waiting.get(batch.instance_id)) is not None:
+            self._bound(capacity, ranks)
 
     def _apply_to(self, rank: Rank, event: BlockStored | BlockRemoved) -> None:
         if rank.ledger.block_size is None:
@@ -113,17 +120,19 @@ class LmcachePublishers:
         rank.ledger.apply(event)
 
     def _bound(self, batch: CacheBatch, ranks: list[Rank]) -> None:
-        """Bound the tier of a server's memory by its capacity, once the size of a chunk is known."""
-        size = self._chunk_bytes.get(batch.instance_id)
-        tier = self._fleet.atlas.tiers.of(batch.medium)
-        newest = self._revisions.get(batch.instance_id, -1)
-        is_ours = self._fleet.settings.configured_capacity(tier) == "auto"
-        if batch.tier != "l1" or not size or not is_ours or batch.capacity_revision < newest:
+        """Bound the tier of a server's memory by its capacity, now or once the size of a chunk is known."""
+        name, tier = batch.instance_id, self._fleet.atlas.tiers.of(batch.medium)
+        if batch.tier != "l1" or batch.capacity_revision < self._revisions.get(name, -1):
             return
-        self._revisions[batch.instance_id] = batch.capacity_revision
-        for rank in ranks:
-            blocks = rank.ledger.chunk_blocks(tier)
-            if blocks:
+        self._revisions[name] = batch.capacity_revision
+        size = self._chunk_bytes.get(name)
+        known = [(rank, blocks) for rank in ranks if (blocks := rank.ledger.chunk_blocks(tier))]
+        if not size or not known:
+            self._waiting[name] = batch
+            return
+        self._waiting.pop(name, None)
+        if self._fleet.settings.configured_capacity(tier) == "auto":
+            for rank, blocks in known:
                 rank.ledger.set_capacity(tier, max(1, batch.capacity_bytes // size * blocks))
 
     def _ranks(self, instance_id: str) -> list[Rank]:

@@ -220,8 +220,32 @@ async def test_capacity_bounds_the_memory(served: Served) -> None:
     await served.publishers.take(
         [batch(1, entries=[entry(0), entry(1)]), batch(2, kind="config", capacity_bytes=1999)]
     )
+    assert capacity(served) == 64 // BLOCK
+
+
+def capacity(served: Served) -> int | None:
     (rank,) = next(iter(served.fleet)).ranks
-    assert rank.ledger.capacity(served.fleet.atlas.tiers.configured[1]) == 64 // BLOCK
+    return rank.ledger.capacity(served.fleet.atlas.tiers.configured[1])
+
+
+async def test_capacity_that_comes_before_the_first_chunk_bounds_the_memory_too(served: Served) -> None:
+    await served.publishers.take(
+        [batch(1, kind="config", capacity_bytes=1999), batch(2, entries=[entry(0), entry(1)])]
+    )
+    assert capacity(served) == 64 // BLOCK
+
+
+async def test_capacity_of_a_restarted_server_counts_from_its_first_revision_on(served: Served) -> None:
+    await served.publishers.take([
+        batch(1, entries=[entry(0)]),
+        batch(2, kind="config", capacity_bytes=1999, capacity_revision=3),
+        batch(3, kind="config", capacity_bytes=9999, capacity_revision=2),  # came late
+    ])  # fmt: skip
+    assert capacity(served) == 64 // BLOCK
+    await served.publishers.take(
+        [batch(1, incarnation=2, kind="config", capacity_bytes=2999, capacity_revision=1)]
+    )
+    assert capacity(served) == 2 * 64 // BLOCK
 
 
 @pytest.mark.parametrize(
