@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
+from msgspec import Struct
 from msgspec.structs import fields
 from msgspec.structs import replace as replace_fields
 
@@ -24,6 +25,8 @@ from .reading import GivenText, read_document
 from .replica_checks import replica_notes
 from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig, TokenizationConfig
 from .scraping import MetricsScrapeConfig
+
+S = TypeVar("S", bound=Struct)
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
 """Function that finds problems in a configuration whose types are valid; the loader adds their lines."""
@@ -130,8 +133,15 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
             admission=_with_thresholds(base.admission, config.admission),
             model=_with_tokenizer(base, config),
             tokenization=_with_estimate(base.tokenization, config.tokenization),
+            request_handler=_own_or(base.request_handler, config.request_handler),
+            replicas=_own_or(base.replicas, config.replicas),
         )
     return LoadedConfig(config, tuple(remarks), is_reference=base is None)
+
+
+def _own_or(own: S, other: S) -> S:
+    """Return `own`, or `other` if it has its default."""
+    return own if own != type(own)() else other
 
 
 def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:

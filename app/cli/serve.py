@@ -20,7 +20,7 @@ PickerFile = Annotated[
     Path | None,
     typer.Option(
         "--config-file",
-        help="EndpointPickerConfig file; with --config it sets plugins and profiles only.",
+        help="EndpointPickerConfig file; with --config, its plugins, profiles and what goes with them.",
         metavar="FILE",
     ),
 ]

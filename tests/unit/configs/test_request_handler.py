@@ -7,10 +7,14 @@ from pathlib import Path
 import msgspec
 
 from kvatlas.configs.loader import load_file
+from kvatlas.configs.replicas import ReplicasConfig, ValkeyConfig
+from kvatlas.configs.request_handler import RequestHandlerConfig
+from kvatlas.configs.schema import KVAtlasConfig
 
 
 def write(folder: Path, **sections: object) -> Path:
-    plugins = [{"type": kind} for kind in ("queue-scorer", "openai-parser", "passthrough-parser")]
+    types = ("queue-scorer", "openai-parser", "passthrough-parser", "redis-syncer")
+    plugins = [{"type": kind} for kind in types]
     head = {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig", "plugins": plugins}
     file = folder / "epp.yaml"
     file.write_bytes(msgspec.yaml.encode(head | sections))
@@ -32,3 +36,24 @@ def test_parsers_are_those_of_the_request_handler_and_of_the_older_key(tmp_path:
         ["openai-parser"],
         False,
     )
+
+
+def test_sections_count_beside_another_file_that_does_not_have_them(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        requestHandler={"parsers": [{"pluginRef": "openai-parser"}], "propagatePriority": True},
+        dataLayer={"crossReplica": {"syncerPluginRef": "redis-syncer"}},
+    )
+    base = KVAtlasConfig(api_version="kvatlas/v1")
+    own = msgspec.structs.replace(
+        base,
+        request_handler=RequestHandlerConfig(propagate_priority=True),
+        replicas=ReplicasConfig("valkey", valkey=ValkeyConfig("own:1")),
+    )
+
+    alone, merged, kept = (load_file(file, base=each).config for each in (None, base, own))
+
+    assert alone.request_handler.parsers
+    assert alone.replicas.valkey.address == "localhost:6379"
+    assert (merged.request_handler, merged.replicas) == (alone.request_handler, alone.replicas)
+    assert (kept.request_handler, kept.replicas) == (own.request_handler, own.replicas)
