@@ -23,6 +23,8 @@ ROUND_S = 1.0
 
 TIMEOUT_S = 2.0
 MAX_CONCURRENT = 16
+"""Most requests at one time. The time of one counts from its turn, so that servers that hang cost others no more than a delay."""
+
 MAX_LIST_BYTES = 2**20
 """Longest list that is read, thousands of models."""
 
@@ -78,6 +80,7 @@ class ModelLists:
 
     def __init__(self, addresses: Addresses, is_wanted: Callable[[], bool]) -> None:
         self._addresses, self._is_wanted = addresses, is_wanted
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT)
         self._lists: dict[str, tuple[_Listed, ...]] = {}
         self._due: dict[str, float] = {}
         self._urls: Mapping[str, str] = {}
@@ -118,7 +121,7 @@ class ModelLists:
         import aiohttp
 
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONCURRENT),
+            connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(TIMEOUT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
         ) as session:
@@ -172,7 +175,7 @@ class ModelLists:
         import aiohttp
 
         try:
-            async with session.get(f"{url}/v1/models", allow_redirects=False) as response:
+            async with self._turns, session.get(f"{url}/v1/models", allow_redirects=False) as response:
                 if response.status != 200:
                     return None
                 body = await response.content.read(MAX_LIST_BYTES + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
@@ -10,7 +11,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from kvatlas.fleet import model_lists
 from kvatlas.fleet.model_lists import INTERVAL_S, MAX_LIST_BYTES, ROUND_S, ModelLists
+from support.waiting import until
 
 
 class Engine:
@@ -24,6 +27,18 @@ class Engine:
     async def answer(self, _: web.Request) -> web.Response:
         self.n_requests += 1
         return web.Response(body=self.body, status=self.status)
+
+
+class SilentEngine(Engine):
+    """One that does not answer before the end of the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = asyncio.Event()
+
+    async def answer(self, _: web.Request) -> web.Response:
+        await self.ended.wait()
+        return await super().answer(_)
 
 
 @contextlib.asynccontextmanager
@@ -60,6 +75,20 @@ async def test_models_of_all_endpoints_are_listed_once_and_sorted() -> None:
         merged = json.loads(lists.merged() or b"")
     b = {"id": "b", "object": "model", "created": 5, "owned_by": "vllm"}
     assert merged == {"object": "list", "data": [{"id": "a"}, b, {"id": "c"}]}
+
+
+async def test_server_that_hangs_takes_no_time_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_lists, "MAX_CONCURRENT", 1)
+    monkeypatch.setattr(model_lists, "TIMEOUT_S", 0.2)
+    silent, other = SilentEngine(), Engine("a")
+    async with following(silent=silent, other=other) as (lists, _, _session):
+        task = asyncio.create_task(lists.follow())
+        try:
+            await until(lambda: ids(lists) == ["a"], what="the other's list")
+        finally:
+            silent.ended.set()
+            task.cancel()
+            await asyncio.wait([task])
 
 
 async def test_lists_are_requested_again_when_due_and_go_with_their_endpoint() -> None:
