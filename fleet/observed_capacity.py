@@ -58,6 +58,7 @@ class CapacityDrift:
 
     def look(self, fleet: Fleet) -> None:
         """Compare observed and configured capacities. Cost: O(ranks * tiers)."""
+        self._warned = {each for each in self._warned if fleet.get(each[0]) is not None}
         for number, spec in enumerate(fleet.atlas.tiers.specs):
             tier = TierId(number)
             if spec.capacity is None or spec.shared:

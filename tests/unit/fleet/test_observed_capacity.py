@@ -78,3 +78,17 @@ async def test_configured_capacity_that_is_off_is_said_once(
     if is_said:
         assert "a rank 0: tier gpu holds 50 blocks when it is full" in said[0]
         assert "lruCapacityPerServer says 100" in said[0]
+
+
+async def test_capacity_of_an_endpoint_that_comes_back_is_said_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    drift = CapacityDrift()
+    async with make_fleet(tiers=(TierSpec("gpu", ("GPU",), capacity=100),)) as fleet:
+        for _ in range(2):
+            fill(endpoint_of(fleet), 0, 50)
+            drift.look(fleet)
+            await fleet.remove("a")
+            drift.look(fleet)
+
+    assert caplog.text.count("when it is full") == 2
