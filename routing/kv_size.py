@@ -80,13 +80,13 @@ def kv_size(model: ModelConfig) -> KvSize | None:
     if not model.tokenizer:
         return None
     folder = Path(model.tokenizer)
-    file = (folder if folder.is_dir() else folder.parent) / _DESCRIPTION
     try:
+        file = (folder if folder.is_dir() else folder.parent) / _DESCRIPTION
         shape = msgspec.json.decode(file.read_bytes(), type=_Shape)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     n_bytes = _bytes_per_token(shape.text_config or shape, shape.quantization_config)
-    return KvSize(n_bytes, str(file)) if n_bytes is not None else None
+    return KvSize(n_bytes, str(file)) if n_bytes is not None and n_bytes > 0 else None
 
 
 def largest_kv_bytes(models: Iterable[ModelConfig]) -> float | None:

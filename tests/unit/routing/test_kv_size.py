@@ -60,6 +60,7 @@ def size_of(folder: Path, shape: dict[str, Any]) -> float | None:
         pytest.param(QWEN3_32B | {"attn_layer_period": 8}, None, id="mamba_between"),
         pytest.param({"num_hidden_layers": 4}, None, id="no_heads"),
         pytest.param({"num_hidden_layers": 4, "num_attention_heads": 4}, None, id="no_size"),
+        pytest.param({"num_hidden_layers": 61, "kv_lora_rank": 0}, None, id="latent_of_nothing"),
         pytest.param({"num_hidden_layers": "many"}, None, id="nonsense"),
     ],
 )
@@ -85,6 +86,19 @@ def test_file_beside_a_tokenizer_file_is_read(tmp_path: Path) -> None:
     assert found.n_bytes == 262_144
 
 
-@pytest.mark.parametrize("tokenizer", ["", "/nowhere/tokenizer.json"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'{"layer_types": ["\xff"]}', id="not_utf8"),
+        pytest.param(b'{"x": ' * 100_000, id="endless_nesting"),
+    ],
+)
+def test_size_is_unknown_when_the_description_is_unreadable(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+
+    assert kv_size(ModelConfig(tokenizer=str(tmp_path))) is None
+
+
+@pytest.mark.parametrize("tokenizer", ["", "/nowhere/tokenizer.json", "/" + 300 * "a"])
 def test_size_is_unknown_without_description(tokenizer: str) -> None:
     assert kv_size(ModelConfig(tokenizer=tokenizer)) is None
