@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -43,8 +44,13 @@ class LeaderElectionConfig(Section, frozen=True):
     lease_name: str = ""
     """Name of the Lease, in the namespace of the endpoints; empty: `kvatlas-<inferencePool>`."""
     lease_duration: Duration = Duration(15.0)
-    """Time without renewal after which another process may lead; rounded to whole seconds."""
+    """Time without renewal after which another process may lead; rounded up to whole seconds."""
     renew_deadline: Duration = Duration(10.0)
     """Time without a successful renewal after which the leader steps down, unless the API server does not answer."""
     retry_period: Duration = Duration(2.0)
     """Time between two attempts to acquire or renew the Lease."""
+
+    @property
+    def lease_s(self) -> int:
+        """Return `lease_duration` in whole seconds, as a Lease has it; rounded up, so that it stays above `renew_deadline`."""
+        return math.ceil(self.lease_duration)

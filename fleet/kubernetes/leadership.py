@@ -54,7 +54,7 @@ class Leadership:
         section, kubernetes = config.leader_election, config.endpoints.kubernetes
         name = section.lease_name or "-".join(filter(None, ("kvatlas", kubernetes.inference_pool)))
         terms = Terms(
-            lease_s=max(1, round(section.lease_duration)),
+            lease_s=section.lease_s,
             renew_s=section.renew_deadline,
             retry_s=section.retry_period,
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvatlas.configs.loader import load_config
 from support.config_files import HEAD, message_of
 
 
@@ -328,3 +329,11 @@ def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, 
     message = message_of(config_file).replace("metricsScrape.staleAfter", "metricsScrape")
     assert message.startswith(f"config.yaml: {problem}")
     assert "\n" not in message
+
+
+def test_lease_in_whole_seconds_stays_above_the_deadline_of_its_holder(config_file: Path) -> None:
+    config_file.write_text(f"{HEAD}leaderElection: {{leaseDuration: 2500ms, renewDeadline: 2400ms}}\n")
+
+    election = load_config(config_file).leader_election
+
+    assert election.lease_s == 3 > election.renew_deadline
