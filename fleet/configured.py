@@ -79,9 +79,7 @@ class ConfiguredFleet:
         )
         """The endpoints of all sources."""
         self._gpus = Gpus(self.fleet)
-        self._advertised = AdvertisedStreams(
-            self.fleet, self._scraper, self._loads, config.metrics_scrape.tls
-        )
+        self._advertised = AdvertisedStreams(self.fleet, self._scraper, self._loads)
         self._roster = Roster(self.fleet)
         self._next: tuple[KVAtlasConfig | None, Mapping[str, Wanted]] = (None, {})
         """The configuration that was prepared last, and its endpoints."""

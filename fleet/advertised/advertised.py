@@ -6,11 +6,11 @@ An endpoint's engine is asked once after its first scrape, and after each restar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
 from ...configs.endpoints import RankAddresses
-from ...configs.scraping import ScrapeTlsConfig
 from ...events.errors import SubscriptionError
 from ...events.tasks import spawn
 from ...scorers.core.model import Load
@@ -21,7 +21,6 @@ from ..scrape.loads import LoadTable
 from ..scrape.page import Page
 from ..scrape.report import EngineFacts
 from ..scrape.scraper import Scraper
-from ..scrape.tls import tls_context
 from .load_stat import LoadStat, ServerLoad
 from .load_streams import LoadStreams
 from .server_info import Advertised, AdvertisedError, read_server_info
@@ -43,13 +42,12 @@ class AdvertisedStreams:
 
     Args:
         fleet: gets addresses of events, block sizes and speeds.
-        scraper: tells of new engines, and scrapes those less that publish their load.
+        scraper: tells of new engines, and scrapes those less that publish their load. Its TLS holds for what they are asked too.
         loads: gets the loads.
-        tls: of https metrics, whose server is asked too.
     """
 
-    def __init__(self, fleet: Fleet, scraper: Scraper, loads: LoadTable, tls: ScrapeTlsConfig) -> None:
-        self._fleet, self._scraper, self._loads, self._tls = fleet, scraper, loads, tls
+    def __init__(self, fleet: Fleet, scraper: Scraper, loads: LoadTable) -> None:
+        self._fleet, self._scraper, self._loads = fleet, scraper, loads
         self._asking: dict[str, asyncio.Task[None]] = {}
         self.streams = LoadStreams(self._loaded)
         """Subscriptions to published loads."""
@@ -87,17 +85,13 @@ class AdvertisedStreams:
         if endpoint is None or serving is None:
             return
         scheme = "https" if metrics_url.startswith("https:") else "http"
-        page = Page(
-            f"{scheme}://{serving}/server_info", tls_context(self._tls) if scheme == "https" else None
-        )
         try:
-            body = await page.fetch(timeout_s=TIMEOUT_S)
-            found = read_server_info(body, serving.host)
+            tls = self._scraper.tls() if scheme == "https" else None
+            with contextlib.closing(Page(f"{scheme}://{serving}/server_info", tls)) as page:
+                found = read_server_info(await page.fetch(timeout_s=TIMEOUT_S), serving.host)
         except (ScrapeError, AdvertisedError) as error:
             log.info("%s: its own description of its event streams is not used: %s", name, error)
             return
-        finally:
-            page.close()
         if found is not None and self._fleet.get(name) is endpoint:
             self._use(endpoint, found)
 

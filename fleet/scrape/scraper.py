@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 
 from ...configs.engines import EngineSeries
@@ -47,6 +48,10 @@ class Scraper:
         self._context.settings = settings
         for target in self._targets.values():
             target.retime()
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the TLS context of https endpoints; raises as `ScrapeContext.tls`."""
+        return self._context.tls()
 
     def use_accounts(self, accounts: Accounts) -> None:
         """Ask `accounts` before and after each scrape which requests are no news."""

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import ssl
 from functools import lru_cache
+from pathlib import Path
 
 from ...configs.scraping import ScrapeTlsConfig
 from .errors import ScrapeError
 
+_FileState = tuple[int, int, int, int] | None
+"""Device, inode, size and modification time in nanoseconds; None if the file cannot be reached."""
 
-@lru_cache(maxsize=4)  # making one takes 20 ms
+
 def tls_context(config: ScrapeTlsConfig) -> ssl.SSLContext:
-    """Return the TLS context of these settings.
+    """Return the TLS context of these settings, a new one after one of its files was replaced: certificates are renewed.
+
+    Cost: a `stat` for each file.
 
     Raises:
         ScrapeError: a file cannot be read.
     """
+    return _context(config, tuple(map(_state, _files(config))))
+
+
+@lru_cache(maxsize=4)  # making one takes 20 ms
+def _context(config: ScrapeTlsConfig, _: tuple[_FileState, ...]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=config.ca_file or None)
         if not config.verify:
@@ -23,6 +33,18 @@ def tls_context(config: ScrapeTlsConfig) -> ssl.SSLContext:
         if config.cert_file:
             context.load_cert_chain(config.cert_file, config.key_file or None)
     except (OSError, ValueError) as error:
-        files = ", ".join(filter(None, (config.ca_file, config.cert_file, config.key_file)))
+        files = ", ".join(_files(config))
         raise ScrapeError("unreachable", f"metricsScrape.tls: cannot use {files}: {error}") from error
     return context
+
+
+def _files(config: ScrapeTlsConfig) -> list[str]:
+    return [file for file in (config.ca_file, config.cert_file, config.key_file) if file]
+
+
+def _state(file: str) -> _FileState:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
