@@ -66,4 +66,5 @@ async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
         reader = picker.reader
         request = await reader.run(lambda: heavy(ask(), reader.max_cost), n_bytes=query.n_bytes)
     prompt = await picker.pipeline.tokenize(request)
-    return picker.decide(model=query.model, prefix=prefix_of_prompt(prompt, atlas), prompt=prompt)
+    prefix = prefix_of_prompt(prompt, atlas)
+    return picker.decide(model=query.model, prefix=prefix, prompt=prompt, parsed=request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -139,16 +140,26 @@ class Picker(Router):
         result = read.then(partial(self._read, request, origin))
         return result.map(partial(self.records.counted, started=started))
 
-    def decide(self, *, model: str, prefix: Prefix | None, prompt: Prompt | None = None) -> Decision | None:
-        """Score all endpoints without routing anything; None if there is no endpoint.
+    def decide(
+        self,
+        *,
+        model: str,
+        prefix: Prefix | None,
+        prompt: Prompt | None = None,
+        parsed: ParsedRequest | None = None,
+    ) -> Decision | None:
+        """Score the endpoints as for a request, without routing anything; None if there is no endpoint.
 
         Args:
             model: as the client named it.
             prefix: block keys of the prompt, None if it has none.
             prompt: the prompt of the keys, None if the keys were given directly.
+            parsed: the request of the prompt, None likewise.
         """
-        view = request_view(model, prefix, prompt=prompt)
-        decision = self._decider.decide(self.policy, view, prefix, prompt=prompt)
+        policy = self.policy
+        view = completed_view(request_view(model, prefix, prompt=prompt), policy, parsed)
+        decide = partial(self._decider.decide, policy, view, prefix, prompt=prompt)
+        decision = self._decided(policy, model, None, decide)
         return decision.lasting() if decision is not None else None
 
     def _max_load_age_s(self) -> float:
@@ -162,6 +173,20 @@ class Picker(Router):
         if addresses is None or subset is None:
             return addresses if subset is None else subset
         return _common(subset, addresses) or subset
+
+    def _decided(
+        self,
+        policy: Policy,
+        model: str,
+        subset: frozenset[str] | None,
+        decide: Callable[..., Decision | None],
+    ) -> Decision | None:
+        """Decide among the endpoints that the gateway allows, if possible among those that list the model."""
+        listing = self._subset(policy, subset, model)
+        decision = decide(subset=listing)
+        if decision is None and listing is not subset:  # those that list the model are just gone
+            decision = decide(subset=subset)
+        return decision
 
     def _read(
         self, request: RoutingRequest, origin: Origin, read: ReadRequest | Refusal
@@ -219,10 +244,7 @@ class Picker(Router):
             origin=origin,
             rng=draws or rng,
         )
-        subset = self._subset(policy, request.subset, view.model)
-        decision = decide(subset=subset)
-        if decision is None and subset is not request.subset:  # those that list the model are just gone
-            decision = decide(subset=request.subset)
+        decision = self._decided(policy, view.model, request.subset, decide)
         if decision is None:
             return NO_CANDIDATES
         is_gated = request.has_body and only_if_cached(request.headers)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kvatlas.routing.dry_run import PromptQuery, dry_run
 from kvatlas.routing.policy import RequestPolicy
 from kvatlas.routing.router import LocalResponse, Overload, Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.scorers.builtin import builtin_registry
@@ -138,5 +140,30 @@ async def test_model_goes_to_an_endpoint_that_lists_it(subset: frozenset[str] | 
         assert (await routed(parts)).addresses == ("a:80",)
         parts.act_on_requests(RequestPolicy(answers_models=True))
         assert (await routed(parts, subset=subset)).addresses == (address,)
+        shown = await dry_run(parts.picker, PromptQuery(model="m", text="hi"))
+        assert shown is not None
+        assert shown.picked == ("b",)
         parts.models.addresses["m"] = frozenset({"gone:80"})
         assert (await routed(parts)).addresses == ("a:80",)
+
+
+class Answers:
+    """An estimate of answers, with what it was asked for. Implements `LoadEstimate`."""
+
+    adds_output = True
+
+    def __init__(self) -> None:
+        self.asked: list[int | None] = []
+
+    def output_tokens(self, n_prompt: int, *, asked: int | None) -> int:  # noqa: ARG002 - see `LoadEstimate`
+        self.asked.append(asked)
+        return 7
+
+
+async def test_answer_counts_in_a_dry_run_as_in_a_request_without_limit() -> None:
+    answers = Answers()
+    async with picker_parts({"a": 0}) as parts:
+        parts.picker.use(replace(parts.picker.policy, load=answers))
+        await routed(parts)
+        await dry_run(parts.picker, PromptQuery(model="m", text="hi"))
+    assert answers.asked == [None, None]
