@@ -185,9 +185,11 @@ class Directory:
             "token_ids": tokens.tolist(),
             "cache_salt": "",
         }
+        import aiohttp  # noqa: PLC0415 - see `_run`
+
         try:
             answer = read_answer(await self._fetch(session, msgspec.json.encode(body)))
-        except (OSError, TimeoutError, ValueError, LmcacheError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, LmcacheError) as error:
             self.counts["failed"] += 1
             if not self._is_failing:
                 log.warning("the directory at %s does not answer: %s", self._config.url, error)

@@ -90,11 +90,16 @@ def test_any_answer_is_read_or_refused(body: bytes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def coordinator(body: bytes, *, status: int = 200) -> AsyncGenerator[tuple[str, list[dict[str, Any]]]]:
+async def coordinator(
+    body: bytes, *, status: int = 200, hangs_up: int = 0
+) -> AsyncGenerator[tuple[str, list[dict[str, Any]]]]:
+    """Serve a directory that closes the connection on the first `hangs_up` questions."""
     asked: list[dict[str, Any]] = []
 
     async def lookup(request: web.Request) -> web.StreamResponse:
         asked.append(await request.json())
+        if len(asked) <= hangs_up and request.transport is not None:
+            request.transport.abort()
         return web.Response(body=body, status=status)
 
     app = web.Application()
@@ -144,6 +149,15 @@ async def test_failing_directory_harms_nothing() -> None:
     async with coordinator(b"no", status=500) as (url, _), directory(url) as (one, _):
         one.routed(Prefix(PROMPT), now=0.0)
         await until(lambda: one.counts["failed"] == 1, what="the failure counted")
+
+
+async def test_directory_that_hangs_up_is_asked_on() -> None:
+    body = answer(result(0, SHARED), chunks=1)
+    async with coordinator(body, hangs_up=1) as (url, _), directory(url) as (one, _):
+        one.routed(Prefix(PROMPT[:CHUNK]), now=0.0)
+        one.routed(Prefix(PROMPT), now=0.0)
+        await until(lambda: one.counts["chunks"] == 1, what="the second answer")
+        assert one.counts["failed"] == 1
 
 
 async def test_waiting_prompts_are_bounded() -> None:
