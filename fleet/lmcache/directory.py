@@ -26,7 +26,7 @@ from ..families import counter
 from ..fleet import Fleet
 from ..rank import Rank
 from .batches import MAX_CHUNK_TOKENS, CacheBatch, ChunkKey, LmcacheError
-from .publishers import wait_until_free
+from .publishers import is_free
 
 if TYPE_CHECKING:
     import aiohttp
@@ -204,7 +204,8 @@ class Directory:
             if not self._fleet.atlas.tiers.specs[self._fleet.atlas.tiers.of(event.medium)].shared:
                 self.counts["not_shared"] += 1
                 return
-            await wait_until_free(rank)
+            if not await is_free(rank, self._fleet):
+                return
             rank.ledger.apply(event)
             self.counts["chunks"] += 1
 

@@ -81,8 +81,8 @@ class LmcachePublishers:
             self._revisions.pop(batch.instance_id, None)  # the new process counts from the beginning
             self._waiting.pop(batch.instance_id, None)
             for rank in ranks:
-                await wait_until_free(rank)
-                rank.ledger.apply(AllBlocksCleared(medium=L1))
+                if await is_free(rank, self._fleet):
+                    rank.ledger.apply(AllBlocksCleared(medium=L1))
         if self._models and any(entry.key.model_name not in self._models for entry in batch.entries):
             self.counts["other_model"] += 1
             return
@@ -105,8 +105,8 @@ class LmcachePublishers:
                 self.counts[event] += 1
                 continue
             for rank in ranks:
-                await wait_until_free(rank)
-                self._apply_to(rank, event)
+                if await is_free(rank, self._fleet):
+                    self._apply_to(rank, event)
                 n_applied += 1
                 if n_applied % EVENTS_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -140,7 +140,9 @@ class LmcachePublishers:
         return [rank for name in names if (each := self._fleet.get(name)) is not None for rank in each.ranks]
 
 
-async def wait_until_free(rank: Rank) -> None:
-    """Wait until no message of the rank's engine is applied in part."""
+async def is_free(rank: Rank, fleet: Fleet) -> bool:
+    """Wait until no message of the rank's engine is applied in part; return whether the fleet still has the rank."""
     while rank.subscription is not None and rank.subscription.is_amid_batch:  # noqa: ASYNC110 - a few turns
         await asyncio.sleep(0)
+    endpoint = fleet.get(rank.endpoint)
+    return endpoint is not None and endpoint.rank(rank.number) is rank

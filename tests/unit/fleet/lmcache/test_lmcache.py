@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from array import array
 from collections.abc import AsyncGenerator
@@ -28,7 +29,7 @@ from kvatlas.fleet.lmcache.batches import (
     events_of,
     read_batches,
 )
-from kvatlas.fleet.lmcache.publishers import LmcachePublishers
+from kvatlas.fleet.lmcache.publishers import EVENTS_PER_TURN, LmcachePublishers
 from kvatlas.fleet.roster import wanted_endpoints
 from kvatlas.indexer.prefix import Prefix
 from support.fleets import make_endpoint, make_fleet, with_endpoints
@@ -201,6 +202,19 @@ async def test_restarted_server_has_empty_memory(served: Served) -> None:
     assert served.tokens("cpu") == 128
     await served.publishers.take([batch(1, incarnation=2, entries=[entry(0)])])
     assert (served.tokens("cpu"), served.publishers.counts["restarts"]) == (64, 1)
+
+
+async def test_nothing_is_kept_of_an_endpoint_that_is_removed_while_a_batch_is_applied(
+    served: Served,
+) -> None:
+    chunks = [Entry(ChunkKey(f"{n + 1:064x}", "m"), 1000, [n] * 64, 0) for n in range(3 * EVENTS_PER_TURN)]
+    taking = asyncio.create_task(served.publishers.take([batch(1, entries=chunks)]))
+    await asyncio.sleep(0)  # its first turn
+    assert served.fleet.atlas.stats().residencies > EVENTS_PER_TURN
+    await served.fleet.remove("a")
+    await taking
+    served.fleet.atlas.sweep(n_keys=10_000)
+    assert served.fleet.atlas.stats().residencies == 1  # of b
 
 
 async def test_deleted_chunk_leaves(served: Served) -> None:
