@@ -37,14 +37,14 @@ class FileWatch:
 
     def mark(self) -> None:
         """Report nothing of the files as they are now. Call it before the files are read for the first time."""
-        self.reported = self._last_seen = self._state()
+        self.reported = self._last_seen = self.state()
 
     def changed(self) -> bool:
         """Return whether the files differ from the reported state, and report the new one.
 
         For files that are replaced as a whole. Call it before reading: the next call reports a change during the read.
         """
-        self._last_seen = self._state()
+        self._last_seen = self.state()
         return self._report()
 
     def settled(self) -> bool:
@@ -52,14 +52,15 @@ class FileWatch:
 
         For files that are written in place: a file that grows from call to call is not reported until it has stopped.
         """
-        before, self._last_seen = self._last_seen, self._state()
+        before, self._last_seen = self._last_seen, self.state()
         return self._last_seen == before and self._report()
 
     def _report(self) -> bool:
         before, self.reported = self.reported, self._last_seen
         return self.reported != before
 
-    def _state(self) -> FileState:
+    def state(self) -> FileState:
+        """Return the present state, without a report."""
         return tuple(sorted(state for path in self._paths for state in self._states(path)))
 
     def _states(self, path: Path) -> Iterator[_OneFile]:

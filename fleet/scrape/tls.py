@@ -6,11 +6,9 @@ import ssl
 from functools import lru_cache
 from pathlib import Path
 
+from ...configs.file_watch import FileState, FileWatch
 from ...configs.scraping import ScrapeTlsConfig
 from .errors import ScrapeError
-
-_FileState = tuple[int, int, int, int] | None
-"""Device, inode, size and modification time in nanoseconds; None if the file cannot be reached."""
 
 
 def tls_context(config: ScrapeTlsConfig) -> ssl.SSLContext:
@@ -21,11 +19,11 @@ def tls_context(config: ScrapeTlsConfig) -> ssl.SSLContext:
     Raises:
         ScrapeError: a file cannot be read.
     """
-    return _context(config, tuple(map(_state, _files(config))))
+    return _context(config, FileWatch(*map(Path, _files(config))).state())
 
 
 @lru_cache(maxsize=4)  # making one takes 20 ms
-def _context(config: ScrapeTlsConfig, _: tuple[_FileState, ...]) -> ssl.SSLContext:
+def _context(config: ScrapeTlsConfig, _: FileState) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=config.ca_file or None)
         if not config.verify:
@@ -40,11 +38,3 @@ def _context(config: ScrapeTlsConfig, _: tuple[_FileState, ...]) -> ssl.SSLConte
 
 def _files(config: ScrapeTlsConfig) -> list[str]:
     return [file for file in (config.ca_file, config.cert_file, config.key_file) if file]
-
-
-def _state(file: str) -> _FileState:
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
