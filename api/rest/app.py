@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from fastapi import FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
@@ -34,6 +34,7 @@ from .decisions import decision_routes
 from .doctor import doctor_routes
 from .endpoints import endpoint_routes
 from .errors import install_error_handlers, unexpected
+from .exposition import Exposition
 from .feed import LiveFeed
 from .hosts import HostNames
 from .index import index_routes
@@ -203,9 +204,10 @@ def metrics_app(
     Raises:
         AuthError: a file with a token cannot be used.
     """
+    exposition = Exposition(registry)
 
     async def show(_request: Request) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return await exposition.page()
 
     app = Starlette(routes=[Route(METRICS_PATH, show)])
     if reviews is not None:

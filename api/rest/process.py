@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from ...fleet.kubernetes.cluster import Cluster
 from ...fleet.replicas.view import ReplicasView
 from .errors import UnavailableError
+from .exposition import Exposition
 from .models import ReadyOut
 
 
@@ -31,7 +32,7 @@ class ProcessState:
 
 def process_routes(registry: CollectorRegistry, why_not_ready: Callable[[], Sequence[str]]) -> APIRouter:
     """Return the routes of probes and metrics."""
-    router = APIRouter(tags=["process"])
+    router, exposition = APIRouter(tags=["process"]), Exposition(registry)
 
     @router.get("/healthz", summary="Does the process live?")
     async def healthz() -> ReadyOut:
@@ -48,6 +49,6 @@ def process_routes(registry: CollectorRegistry, why_not_ready: Callable[[], Sequ
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         """Return the metrics in Prometheus text form."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return await exposition.page()
 
     return router
