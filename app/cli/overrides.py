@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ...configs.address import HostPort
+from ...configs.listener_checks import listener_problems
 from ...configs.listeners import ExtProcConfig, ServerConfig, TlsConfig
 from ...configs.schema import KVAtlasConfig
 from .cluster_flags import ClusterFlags
@@ -46,9 +47,14 @@ class Overrides:
             ValueError: a flag cannot be used; the text names it.
         """
         server = self._with_auth(self._with_tls(self._with_addresses(self._with_ports(config.server))))
-        config = self.cluster.of(config)
-        config = replace(config, server=server, ext_proc=self._with_compat(config.ext_proc))
-        return self.reference.apply(config)
+        changed = self.cluster.of(config)
+        changed = replace(changed, server=server, ext_proc=self._with_compat(changed.ext_proc))
+        changed = self.reference.apply(changed)
+        had = set(map(str, listener_problems(config)))
+        for problem in map(str, listener_problems(changed)):
+            if problem not in had:
+                raise ValueError(f"with these flags, {problem}")
+        return changed
 
     def _with_ports(self, server: ServerConfig) -> ServerConfig:
         """Replace ports; a listener that is off listens on every interface then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,19 @@ def test_flag_goes_before_the_references_default(flags: dict[str, Any], changes:
     server: ServerConfig = overrides.apply(REFERENCE).server
 
     assert server == replace(REFERENCE.server, **changes)
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        pytest.param("127.0.0.1:65535", "2 workers need ports above 65535", id="too_high"),
+        pytest.param("127.0.0.1:8000", "port 8001 is also one of server.rest", id="taken_by_a_worker"),
+        pytest.param("127.0.0.1:8001", "is also the address at server.rest", id="taken"),
+    ],
+)
+def test_address_of_a_flag_must_fit_the_other_listeners(rest: str, message: str) -> None:
+    server = ServerConfig(ext_proc="", health="", metrics="127.0.0.1:8001", workers=2)
+    config = replace(REFERENCE, server=server)
+
+    with pytest.raises(ValueError, match=f"^with these flags, server.*{message}"):
+        dataclasses.replace(NOTHING, addresses={"rest": rest}).apply(config)
