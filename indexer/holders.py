@@ -192,7 +192,8 @@ class RankHolders:
 
     def keep(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """Hold the keys once and renew their recency; return the blocks evicted."""
-        return self._index.keep(self._holder(place), array("Q", keys))
+        shared = self._shared.get(place.tier, self._block_size)
+        return self._index.keep(self._holder(place) if shared is None else shared, array("Q", keys))
 
     def learn(self, place: Place, keys: array[int]) -> int:
         """Hold a prompt's blocks from its first on once, and renew their recency; return the blocks evicted."""

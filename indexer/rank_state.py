@@ -377,9 +377,6 @@ class RankState:
 
     def _hold(self, place: Place, keys: Sequence[BlockKey]) -> None:
         """Hold each key once, however often it is announced."""
-        if self._tiers.specs[place.tier].shared:
-            self._store(place, keys)  # shared tiers count no copies
-            return
         self._note(self.sources.usable_event(place.tier))
         self._blocks.keep(place, keys)
 

@@ -22,9 +22,10 @@ from kvatlas.events.model import (
     MultimodalKey,
 )
 from kvatlas.indexer.atlas import Atlas
-from kvatlas.indexer.factory import REFERENCE, index_core
+from kvatlas.indexer.factory import REFERENCE, IndexCore, index_core
 from kvatlas.indexer.hashmap import SLACK
 from kvatlas.indexer.ledger import RankLedger
+from kvatlas.indexer.sources import PATIENCE_S
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
 from support.payloads import Form, payload
 
@@ -255,3 +256,25 @@ def test_old_hashes_without_blocks_are_forgotten_in_the_same_order() -> None:
         assert len(columns.hashes) <= SLACK + 2 * 600
         tables.append(columns)
     assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
+def test_inferred_blocks_of_a_shared_tier_are_those_of_every_server(core: IndexCore) -> None:
+    tiers = TierTable([TierSpec("gpu", ("GPU",)), TierSpec("store", ("FS",), shared=True)])
+    atlas = Atlas(tiers=tiers, seed=0, core=core)
+    for name in ENDPOINTS:
+        atlas.add(name)
+        atlas.ledger(name, 0).use_block_size(BLOCK)
+    ledger = atlas.ledger("a", 0)
+    ledger.offloads(now=0)
+    ledger.offloads(now=PATIENCE_S)
+    for block in range(N_BLOCKS):
+        parent = engine_hash(0, block - 1, 0) if block else None
+        tokens = PROMPTS[0][block * BLOCK : (block + 1) * BLOCK]
+        event = BlockStored((engine_hash(0, block, 0),), parent, tokens, BLOCK)
+        atlas.apply("a", 0, core.decode_batch(payload([event])))
+
+    held = atlas.match(atlas.prefix(PROMPTS[0]))["b"].held
+    assert held.tier_blocks == (0, N_BLOCKS)
+    assert [row.residencies for row in atlas.occupancy("b")] == [0, N_BLOCKS]
+    assert ledger.residencies(TierId(1)) == 0
