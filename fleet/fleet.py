@@ -133,9 +133,7 @@ class Fleet:
         ranks = {each.rank: each for each in saved.ranks} if saved is not None else {}
         for rank in addresses.ranks:
             self.add_rank(name, rank, saved=ranks.get(rank.rank))
-        if addresses.metrics is not None:
-            engines = self.settings.engines.of(labels)
-            self._scraper.add(name, addresses.metrics, engines, on_facts=self.facts_changed)
+        self.rescrape(name, addresses)
 
     def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
         """Add one rank to an endpoint, restored from `saved` if that is given.
@@ -214,6 +212,12 @@ class Fleet:
         self._table.relabel(name, labels)
         self._choose_engines(endpoint)
 
+    def rescrape(self, name: str, addresses: EndpointAddresses) -> None:
+        """Scrape an endpoint at another URL of its metrics; its other addresses, and everything known of it, stay."""
+        endpoint = self._endpoints[name]
+        endpoint.addresses, engines = addresses, self.settings.engines.of(endpoint.labels)
+        self._scraper.move(name, addresses.metrics, engines, on_facts=self.facts_changed)
+
     # -- requests -------------------------------------------------------------------------------------------------
 
     def candidates(
@@ -275,8 +279,7 @@ class Fleet:
     def audited(self, found: Audited, *, now: float) -> None:
         """Record an audited request, and learn tier bounds from it; `now` in monotonic seconds."""
         self.audit.add(found, now=now)
-        endpoint = self._endpoints.get(found.endpoint)
-        if endpoint is not None:
+        if (endpoint := self._endpoints.get(found.endpoint)) is not None:
             self.bounds.learn(endpoint, found)
             for news in endpoint.learn(found):
                 log.warning("%s %s", found.endpoint, news)
@@ -294,8 +297,7 @@ class Fleet:
 
     def facts_changed(self, name: str, facts: EngineFacts) -> None:
         """Take new facts from an endpoint's /metrics. Implements `scrape.target.FactsListener`."""
-        endpoint = self._endpoints.get(name)
-        if endpoint is None:
+        if (endpoint := self._endpoints.get(name)) is None:
             return
         if facts.process_start_s is not None:  # first: the other facts belong to the new process
             endpoint.note_start(facts.process_start_s, now=time.monotonic())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..configs.endpoints import EndpointAddresses, endpoint_addresses
 from ..configs.schema import KVAtlasConfig
@@ -38,6 +38,7 @@ class FleetPlan:
     Attributes:
         new: endpoints to add.
         moved: endpoints with other addresses or another pod; removed, then added, so that nothing of the old ones stays.
+        rescraped: new addresses of endpoints that differ in the URL of their metrics alone, and otherwise stay.
         gone: names of endpoints to remove.
         relabelled: new labels of endpoints that otherwise stay.
         before: former state of every endpoint in `moved` or `gone`.
@@ -45,6 +46,7 @@ class FleetPlan:
 
     new: Mapping[str, Wanted]
     moved: Mapping[str, Wanted]
+    rescraped: Mapping[str, EndpointAddresses]
     gone: tuple[str, ...]
     relabelled: Mapping[str, Mapping[str, str]]
     before: Mapping[str, Wanted]
@@ -202,18 +204,28 @@ class Roster:
 def plan_fleet(old: Mapping[str, Wanted], new: Mapping[str, Wanted]) -> FleetPlan:
     """Return the changes from the endpoints `old` to the endpoints `new`."""
     both = old.keys() & new.keys()
-    moved = {
-        name for name in both if (old[name].addresses, old[name].uid) != (new[name].addresses, new[name].uid)
-    }
+    moved = {name for name in both if _is_another(old[name], new[name])}
     return FleetPlan(
         new={name: each for name, each in new.items() if name not in old},
         moved={name: new[name] for name in sorted(moved)},
+        rescraped={
+            name: new[name].addresses
+            for name in sorted(both - moved)
+            if old[name].addresses != new[name].addresses
+        },
         gone=tuple(name for name in old if name not in new),
         relabelled={
             name: new[name].labels for name in sorted(both - moved) if old[name].labels != new[name].labels
         },
         before={name: each for name, each in old.items() if name in moved or name not in new},
     )
+
+
+def _is_another(one: Wanted, other: Wanted) -> bool:
+    """Return whether two states of an endpoint are of different servers, or of different streams of events."""
+    if one.addresses == other.addresses or one.uid != other.uid:  # usual
+        return one.uid != other.uid
+    return replace(one.addresses, metrics=None) != replace(other.addresses, metrics=None)
 
 
 def carry_out(
@@ -246,6 +258,8 @@ def carry_out(
         raise ConfigRefusedError(f"endpoint {added[-1]!r}: {error}") from error
     for name, labels in plan.relabelled.items():
         fleet.relabel(name, labels)
+    for name, addresses in plan.rescraped.items():
+        fleet.rescrape(name, addresses)
 
 
 def _add(

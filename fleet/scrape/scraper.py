@@ -84,6 +84,17 @@ class Scraper:
         self._targets[name] = target
         target.start()
 
+    def move(
+        self, name: str, url: str | None, engines: Mapping[str, EngineSeries], *, on_facts: FactsListener
+    ) -> None:
+        """Scrape an endpoint at this URL from now on, and keep its last load until then; None stops. Arguments as `add`."""
+        if name in self._targets:
+            self._stop(name)
+            if url is None:
+                self._context.loads.remove(name)
+        if url is not None:
+            self.add(name, url, engines, on_facts=on_facts)
+
     def rename(self, name: str, engines: Mapping[str, EngineSeries]) -> None:
         """Replace the possible engines of an endpoint; does nothing if they are the same.
 

@@ -67,7 +67,7 @@ async def fleet() -> AsyncGenerator[Fleet]:
         pytest.param((B,), "", "", "a", "", id="one_less"),
         pytest.param((make_endpoint("a", 9), B), "", "a", "", "", id="other_address"),
         pytest.param((make_endpoint("a", 1, events=""), B), "", "a", "", "", id="other_events"),
-        pytest.param((make_endpoint("a", 1, metrics="http://h/"), B), "", "a", "", "", id="other_metrics"),
+        pytest.param((make_endpoint("a", 1, metrics="http://h/"), B), "", "", "", "", id="other_metrics"),
         pytest.param((make_endpoint("a", 1, dataParallelSize=2), B), "", "a", "", "", id="more_ranks"),
         pytest.param((make_endpoint("a", 1, labels={"x": "y"}), B), "", "", "", "a", id="other_labels"),
         pytest.param((make_endpoint("a", 9, labels={"x": "y"}), C), "c", "a", "b", "", id="all_at_once"),
@@ -85,6 +85,19 @@ def test_plan_is_what_differs(
         set(relabelled),
     ]
     assert set(found.before) == {*moved, *gone}
+
+
+async def test_endpoint_keeps_what_is_known_when_it_is_scraped_elsewhere(fleet: Fleet) -> None:
+    booking = fleet.in_flight.book("a", tokens=5, now=0.0)
+    before = with_endpoints(A, B)
+    for url in ("http://h:1/", "http://h:2/", ""):
+        after = with_endpoints(make_endpoint("a", 1, metrics=url), B)
+        carry_out(plan(before, after), fleet)
+        status, before = fleet.scrape_status("a"), after
+        assert (status.url if status is not None else "") == url
+    assert (held(fleet, "a"), fleet.in_flight.own("a").requests) == (1, 1)
+    booking.ended()
+    assert fleet.in_flight.own("a").requests == 0
 
 
 def test_other_event_ports_move_the_endpoints_that_name_none() -> None:
