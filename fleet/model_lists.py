@@ -132,10 +132,11 @@ class ModelLists:
 
     async def look(self, session: aiohttp.ClientSession, now: float) -> None:
         """Request the lists that are due at `now`, and forget those of endpoints that are gone."""
-        addresses = self._addresses()
-        is_same = addresses == self._urls
+        addresses, before = dict(self._addresses()), self._urls
+        is_same = addresses == before
         self._urls = addresses
-        self._forget(self._due.keys() - addresses.keys())
+        # a server at another address is another one, with models of its own
+        self._forget([name for name in self._due if addresses.get(name) != before[name]])
         due = {name: url for name, url in addresses.items() if self._due.get(name, now) <= now}
         found = await asyncio.gather(*(self._request(session, url) for url in due.values()))
         for name, entries in zip(due, found, strict=True):

@@ -77,6 +77,14 @@ async def test_models_of_all_endpoints_are_listed_once_and_sorted() -> None:
     assert merged == {"object": "list", "data": [{"id": "a"}, b, {"id": "c"}]}
 
 
+async def test_list_of_a_server_that_took_the_name_of_another_is_requested_at_once() -> None:
+    async with following(one=Engine("a"), other=Engine("b")) as (lists, addresses, session):
+        await lists.look(session, 0.0)
+        addresses["one"] = addresses.pop("other")
+        await lists.look(session, ROUND_S)
+        assert ids(lists) == ["b"]
+
+
 async def test_server_that_hangs_takes_no_time_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_lists, "MAX_CONCURRENT", 1)
     monkeypatch.setattr(model_lists, "TIMEOUT_S", 0.2)
