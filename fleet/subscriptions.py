@@ -101,14 +101,23 @@ class Subscriptions:
         """Follow other publishers in place of all ranks of an endpoint, which start empty; `release` frees the sockets.
 
         Raises:
-            SubscriptionError: an event address cannot be used; the ranks from that one on are missing.
+            SubscriptionError: an event address cannot be used; the endpoint then has one rank without events, which learns
+                from routing.
         """
+        self._leave_all(endpoint)
+        try:
+            for addresses in ranks:
+                self.follow(endpoint, addresses, None)
+        except SubscriptionError:
+            self._leave_all(endpoint)
+            self.follow(endpoint, RankAddresses(0, None, None), None)
+            raise
+
+    def _leave_all(self, endpoint: Endpoint) -> None:
         for rank in endpoint.ranks:
             self.leave(rank)
             self._atlas.remove_rank(endpoint.name, rank.number)
         endpoint.ranks.clear()
-        for addresses in ranks:
-            self.follow(endpoint, addresses, None)
 
     def leave(self, rank: Rank) -> None:
         """Unsubscribe a rank at once: queued events are dropped. `release` frees the sockets."""

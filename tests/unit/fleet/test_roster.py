@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.events.errors import SubscriptionError
 from kvatlas.events.model import BlockStored, EngineHash
+from kvatlas.events.stream import Trust
 from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.instance import Instance
@@ -205,6 +207,19 @@ async def test_endpoint_that_can_move_nowhere_is_routed_to_and_said_to_be_blind(
         (a,) = fleet.candidates(None, now=0.0)
         assert a.address == "127.0.0.1:1"
     assert "endpoint a gets requests, but its events cannot be followed again" in caplog.text
+
+
+async def test_endpoint_whose_other_streams_cannot_be_followed_learns_from_routing() -> None:
+    start = with_endpoints(A)
+    async with make_fleet(start, max_sockets=FEW_SOCKETS) as fleet:
+        carry_out(plan(make_config(), start), fleet)
+        (endpoint,) = fleet
+        with pytest.raises(SubscriptionError, match="cannot open another event socket"):
+            fleet.subscriptions.replace(endpoint, (RankAddresses(0, "tcp://127.0.0.1:9", None),))
+
+        (rank,) = endpoint.ranks
+        assert (rank.subscription, endpoint.trust) == (None, Trust.DARK)
+        assert rank.ledger.learns_from_routing
 
 
 # -- rosters -----------------------------------------------------------------------------------------------------------
