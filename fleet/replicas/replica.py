@@ -315,7 +315,8 @@ class Replica:
         if ticked_ns is not None and now_ns - ticked_ns > self._silent_ns // 2:
             # This process stood still. What the siblings sent meanwhile waits to be received.
             for link in self._siblings.values():
-                link.heard_ns += now_ns - ticked_ns
+                # a message that came before this tick already counts as of now
+                link.heard_ns = min(now_ns, link.heard_ns + now_ns - ticked_ns)
         for link in list(self._siblings.values()):
             if now_ns - link.heard_ns > FORGOTTEN_NS:
                 self._forget(link)

@@ -205,6 +205,19 @@ def test_replica_that_stood_still_drops_nobody_for_it() -> None:
     assert other.seen == {"x": 1}
 
 
+def test_sibling_that_died_while_a_replica_stood_still_is_dropped_once_it_is_silent() -> None:
+    one, other = acquainted()
+    one.channel.put("x", 1)
+    last_words = one.replica.tick(5 * MS)
+
+    other.hears(last_words, 60 * S)  # they waited in the socket, and are read before the first tick
+    for ms in range(0, 1400, 200):
+        other.replica.tick(60 * S + ms * MS)
+
+    assert other.seen == {"x": None}
+    assert other.replica.live == []
+
+
 def test_sibling_that_goes_is_dropped_at_once() -> None:
     one, other = acquainted()
     one.channel.put("x", 1)
