@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 MAX_MESSAGE_BYTES = 2**20
 """Longest message between replicas."""
 
 MAX_PAYLOAD_BYTES = MAX_MESSAGE_BYTES - 1024
 """Longest payload of a channel: a message without the longest head."""
+
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of decoding bytes that a sibling sent; the last one is of values that nest too deeply."""
 
 
 class MalformedError(ValueError):

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .channel import MAX_PAYLOAD_BYTES, MalformedError
+from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 
 V = TypeVar("V")
 
@@ -112,7 +112,7 @@ class Entries(Generic[V]):
     def _decoded(self, payload: bytes) -> dict[str, V | None]:
         try:
             return self._decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise MalformedError(str(error)) from None
 
     def _payloads(self, entries: Mapping[str, V | None]) -> Iterator[bytes]:

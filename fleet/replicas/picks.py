@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from .channel import MalformedError
+from .channel import UNREADABLE, MalformedError
 
 PICKS_PER_PAYLOAD = 1000
 """Picks in one payload, which has less than 1 MiB with the longest names."""
@@ -119,7 +119,7 @@ class Picks:
         """See `Channel.apply`."""
         try:
             made = _DECODER.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise MalformedError(str(error)) from None
         sibling = self._siblings.setdefault(owner, _Sibling())
         if sibling.next is not None and made.first < sibling.next:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .channel import Channel, Letters, MalformedError
+from .channel import UNREADABLE, Channel, Letters, MalformedError
 from .envelope import MAX_PARTS, Codec, Envelope, Kind, Refusal, Refused
 from .identity import Identity
 from .sibling import Sibling, SiblingLink, SiblingState
@@ -216,7 +216,7 @@ class Replica:
     def _heartbeat(self, link: SiblingLink, payload: bytes) -> None:
         try:
             beat = _HEARTBEATS.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             self.counters.malformed["heartbeat"] += 1
             return
         link.version = beat.version
@@ -229,7 +229,7 @@ class Replica:
     def _wholes(self, link: SiblingLink, payload: bytes, now_ns: int) -> Iterator[Outgoing]:
         try:
             wanted = _QUESTIONS.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             self.counters.malformed["ask"] += 1
             return
         for name in wanted:

@@ -14,7 +14,7 @@ from ...indexer.match import PrefixMatch
 from ...indexer.predicted import Prediction
 from ...indexer.prefix import Prefix
 from ..predictions import Predictions
-from .channel import MAX_PAYLOAD_BYTES, MalformedError
+from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 
 MAX_KEYS = 100_000
 """Most block keys of one prompt that are sent, 800 kB; of a longer one the beginning."""
@@ -283,7 +283,7 @@ def _payloads(changes: Changes) -> Iterator[bytes]:
 def _decoded(payload: bytes) -> Changes:
     try:
         changes = _CHANGES.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise MalformedError(str(error)) from None
     if any(len(each.keys) % 8 for each in changes.sent):
         raise MalformedError("the bytes of block keys are no multiple of 8")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ...scorers.core.shared import SharedUses
-from .channel import MalformedError
+from .channel import UNREADABLE, MalformedError
 from .entries import MAX_KEY_BYTES
 
 USES_PER_PAYLOAD = 1000
@@ -81,7 +81,7 @@ class Uses:
         """See `Channel.apply`."""
         try:
             uses = _USES.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise MalformedError(str(error)) from None
         now = self._clock()
         for use in uses:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .channel import MAX_PAYLOAD_BYTES, MalformedError
+from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 
 PIECE_BYTES = 512 * 1024
 """Bytes of a snapshot in one letter."""
@@ -99,5 +99,5 @@ def decoded(payload: bytes, sender: str) -> Letter:
     """
     try:
         return _DECODER.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise MalformedError(f"a letter of {sender} about a snapshot: {error}") from None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from .channel import MAX_PAYLOAD_BYTES, MalformedError
+from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 
 MAX_NUMBER = 2**40
 """Higher numbers of generations are refused: a sibling that says one has a fault, and all would have to go on from it."""
@@ -100,7 +100,7 @@ def decoded(payload: bytes, owner: str) -> Word:
     """
     try:
         word = _DECODER.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise MalformedError(f"a word of {owner} about its configuration: {error}") from None
     numbers = [word.generation, word.changes.stamp.number]
     if word.proposal is not None:

@@ -14,6 +14,7 @@ from kvatlas.fleet.predictions import Predictions
 from kvatlas.fleet.replicas.bookings import Bookings
 from kvatlas.fleet.replicas.channel import Channel, MalformedError
 from kvatlas.fleet.replicas.knowledge import Knowledge
+from kvatlas.fleet.replicas.picks import Picks
 from kvatlas.fleet.replicas.routes import Changes, Routes, Sent
 from kvatlas.fleet.replicas.sums import Sums
 from kvatlas.fleet.replicas.uses import Uses
@@ -287,3 +288,20 @@ def test_nothing_is_collected_when_nobody_shares() -> None:
 
     assert audit.shared.changed == {}
     assert audit.shared.on_change is None
+
+
+DEEP = b"\x91" * 5000 + b"\xc0"
+"""Lists in lists, as the last field of a newer version would be."""
+
+
+@pytest.mark.parametrize(
+    ("channel", "payload"),
+    [
+        pytest.param(Place().routes, b"\x94\x90\x90\x90" + DEEP, id="routes"),
+        pytest.param(Picks("me"), b"\x93\x01\x90" + DEEP, id="picks"),
+        pytest.param(Uses(lambda: 0.0), b"\x91\x95\xa1s\xa1k\xa1v\x00" + DEEP, id="uses"),
+    ],
+)
+def test_payload_that_nests_deeply_is_malformed(channel: Channel, payload: bytes) -> None:
+    with pytest.raises(MalformedError):
+        channel.apply("a", payload)

@@ -116,6 +116,14 @@ def test_bytes_of_anybody_never_raise(junk: bytes, payload: bytes) -> None:
     book.replica.tick(S)
 
 
+def test_heartbeat_that_nests_deeply_is_counted() -> None:
+    book, payload = Book(), b"\x93\xa1v\x80" + b"\x91" * 5000 + b"\xc0"
+
+    book.replica.receive(Codec(make_identity("b")).encode(Kind.HEARTBEAT, payload), 0)
+
+    assert book.replica.counters.malformed == {"heartbeat": 1}
+
+
 def test_lost_message_is_healed_by_the_whole_when_a_heartbeat_tells_of_it() -> None:
     one, other = acquainted()
     one.channel.put("x", 1)
