@@ -17,7 +17,8 @@ from ...configs.listeners import CIPHER_SUITES
 from ..accepting import Accepting
 from ..acceptor import listen
 from ..errors import TlsError
-from ..tls.certificates import Certificates, Identity
+from ..tls.certificates import Certificates
+from ..tls.identity import Identity
 from ..tls.mismatches import OnMismatch, ignore
 from ..tls.restrictions import VERSIONS, cipher_list
 from ._native import Server

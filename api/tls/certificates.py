@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,28 +11,12 @@ from ...configs.file_watch import FileWatch
 from ...configs.listeners import ServerConfig, TlsConfig
 from ..errors import TlsError
 from .context import make_context
+from .identity import Identity
 
 if TYPE_CHECKING:
     from cryptography import x509  # at run time it is imported with the first certificate: 7 MB
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Key and certificate of a listener, and the authorities of its clients.
-
-    Attributes:
-        key: private key, PEM.
-        chain: its certificate and those of its authorities, PEM.
-        client_ca: certificates of the clients' authorities, PEM; None admits every client.
-        not_after: end of the certificate's validity, wall-clock seconds.
-    """
-
-    key: bytes
-    chain: bytes
-    client_ca: bytes | None
-    not_after: float
 
 
 def make_metrics_certificates(server: ServerConfig) -> Certificates | None:

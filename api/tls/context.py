@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING
 
 from ...configs.listeners import TlsConfig
+from .identity import Identity
 from .restrictions import VERSIONS, cipher_list
-
-if TYPE_CHECKING:
-    from .certificates import Identity
 
 
 def make_context(identity: Identity, config: TlsConfig, protocol: str) -> ssl.SSLContext:

@@ -7,7 +7,8 @@ from typing import cast
 
 import grpc
 
-from .certificates import Certificates, Identity
+from .certificates import Certificates
+from .identity import Identity
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:

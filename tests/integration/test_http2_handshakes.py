@@ -23,7 +23,8 @@ from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.http2.context import Limits, Times
 from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.http2.metrics import TransportMetrics
-from kvatlas.api.tls.certificates import Certificates, Identity
+from kvatlas.api.tls.certificates import Certificates
+from kvatlas.api.tls.identity import Identity
 from support.certificates import CertificateFiles, certificate_files, refused_pair
 from support.ext_proc_client import Frame
 from support.http2 import PREFACE, frame
