@@ -312,7 +312,9 @@ class PromptPipeline:
         """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""
         if not model or not self._model_names or model in self._model_names:
             return None
-        base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
+        # the longest, since one name may begin with another and a colon: every process must find the same adapter
+        bases = (name for name in self._model_names if model.startswith(f"{name}:"))
+        base = max(bases, key=len, default=None)
         return model if base is None else model[len(base) + 1 :].strip() or None
 
 

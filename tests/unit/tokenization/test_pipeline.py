@@ -219,6 +219,10 @@ async def test_only_given_ids_count_when_no_tokenizer_is_configured(
         pytest.param((), "anything", None, id="no_names_configured"),
         pytest.param(("base", "alias"), "base:adapter", "adapter", id="name_and_adapter"),
         pytest.param(("base", "base:8b"), "base:8b", None, id="name_with_colon"),
+        *(
+            pytest.param(("b", *names), "b:8:9:adapter", "adapter", id=f"longest_of_{len(names) + 1}_names")
+            for names in (("b:8:9",), ("b:8", "b:8:9"), ("b:8:9", "b:8", "b:8:9:x", "b:8:9:y"))
+        ),
         pytest.param(("base",), "other:adapter", "other:adapter", id="other_name_and_adapter"),
     ],
 )
