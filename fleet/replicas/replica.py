@@ -25,7 +25,7 @@ SILENT_NS = 1_000_000_000
 """Default time after which a sibling that is not heard counts as gone."""
 
 FORGOTTEN_NS = 600 * 1_000_000_000
-"""Time for which a silent sibling is shown."""
+"""Time for which a silent sibling, and a refused sender that sends no more, are shown."""
 
 MAX_SIBLINGS = 64
 """Most siblings; the silent ones among them make room for new ones."""
@@ -322,6 +322,9 @@ class Replica:
                 self._forget(link)
             elif now_ns - link.heard_ns > self._silent_ns:
                 self._silence(link)
+        for name, (_, at_ns) in list(self._refused.items()):
+            if now_ns - at_ns > FORGOTTEN_NS:
+                del self._refused[name]
 
     def _silence(self, link: SiblingLink) -> None:
         if not link.is_silent:

@@ -95,6 +95,17 @@ def test_refusal_is_logged_once_for_each_sender_and_not_without_end(caplog: pyte
     assert len(caplog.records) == 64
 
 
+def test_refused_sender_is_shown_until_it_has_been_silent_for_ten_minutes() -> None:
+    book = Book()
+    book.replica.receive(Codec(make_identity("b", keys="seed 7")).encode(Kind.LEAVE), 0)
+    shown: list[int] = []
+    for minute in (0, 9, 11):
+        book.replica.tick(minute * 60 * S)
+        shown.append(len(book.replica.siblings()))
+
+    assert shown == [1, 1, 0]
+
+
 def test_own_messages_are_ignored_when_a_transport_returns_them() -> None:
     book = Book()
     messages = book.replica.tick(0)
