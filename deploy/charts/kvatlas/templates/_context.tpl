@@ -6,6 +6,11 @@
 {{- end -}}
 {{- $value -}}
 {{- end -}}
+{{- /* Port of a listener: of a flag for the port, or of an address in a flag or in the file, or otherwise the default. */ -}}
+{{- define "kvatlas.port" -}}
+{{- $address := include "kvatlas.flag" (list .flags .addressFlag (dig "server" .key "" .config)) -}}
+{{- include "kvatlas.flag" (list .flags .portFlag (regexFind "[0-9]+$" $address)) | default .default -}}
+{{- end -}}
 {{- /* What counts, as YAML: the router charts' names, over them the inferencepool chart's, and what follows from both. */ -}}
 {{- define "kvatlas.context" -}}
 {{- $values := .Values -}}
@@ -25,7 +30,19 @@
 {{- $proxy := $values.router.proxy -}}
 {{- if dig "sidecar" "enabled" false $values.inferenceExtension }}{{ $proxy = set (deepCopy $proxy) "enabled" true }}{{ end -}}
 {{- $routes := not $pool.existing -}}
-{{- $secure := toString (dig "secure-serving" (and $routes (not $proxy.enabled)) $epp.flags) -}}
+{{- $secure := include "kvatlas.flag" (list $epp.flags "secure-serving" (and $routes (not $proxy.enabled))) -}}
+{{- $secure = toString (has (lower $secure) (list "true" "t" "1")) -}}
+{{- $listeners := dict "flags" $epp.flags "config" $values.config -}}
+{{- $grpcPort := include "kvatlas.port" (merge (dict "key" "extProc" "addressFlag" "ext-proc" "portFlag" "grpc-port" "default" 9002) $listeners) | int -}}
+{{- $metricsPort := include "kvatlas.port" (merge (dict "key" "metrics" "addressFlag" "metrics" "portFlag" "metrics-port" "default" 9090) $listeners) | int -}}
+{{- $restPort := include "kvatlas.port" (merge (dict "key" "rest" "addressFlag" "rest" "portFlag" "" "default" 8080) $listeners) | int -}}
+{{- $healthPort := include "kvatlas.flag" (list $epp.flags "grpc-health-port" (int $epp.grpcHealthPort)) | int -}}
+{{- $perWorker := list -}}
+{{- range $worker := until (dig "server" "workers" 1 $values.config | int) -}}
+{{- $suffix := ternary (printf "-%d" $worker) "" (gt $worker 0) -}}
+{{- $perWorker = append $perWorker (dict "metrics" (printf "metrics%s" $suffix) "metricsPort" (add $metricsPort $worker) "rest" (printf "rest%s" $suffix) "restPort" (add $restPort $worker)) -}}
+{{- if and $proxy.enabled (has (int $proxy.port) (list (add $metricsPort $worker | int) (add $restPort $worker | int))) }}{{ fail (printf "router.proxy.port is %d, on which worker %d has its metrics or REST: choose another, or move config.server.rest" (int $proxy.port) $worker) }}{{ end -}}
+{{- end -}}
 {{- $followed := include "kvatlas.flag" (list $epp.flags "pool-name" (ternary (ternary .Release.Name "" $pool.create) $pool.existing $routes)) -}}
 {{- $group := include "kvatlas.flag" (list $epp.flags "pool-group" (dig "endpoints" "kubernetes" "poolGroup" "inference.networking.k8s.io" $values.config)) -}}
 {{- $transport := dig "replicas" "transport" "none" $values.config -}}
@@ -65,6 +82,7 @@
 {{- if not (has $pool.failureMode (list "FailOpen" "FailClose")) }}{{ fail (printf "failureMode is %q, want FailOpen or FailClose" $pool.failureMode) }}{{ end -}}
 {{- if ne (dig "modelServerProtocol" $servers.protocol $values.inferencePool) "http" }}{{ fail "router.modelServers.protocol (or inferencePool.modelServerProtocol) is not http: prompts are read from HTTP requests alone" }}{{ end -}}
 {{- if and $proxy.enabled (or (ne $proxy.proxyType "envoy") (ne $proxy.mode "sidecar")) }}{{ fail (printf "router.proxy is %s as %s, want envoy as sidecar" $proxy.proxyType $proxy.mode) }}{{ end -}}
+{{- if and $proxy.enabled (eq $secure "true") }}{{ fail "secure-serving is true with router.proxy, whose Envoy asks the picker within the pod in plain text" }}{{ end -}}
 {{- $builtIn := has $epp.pluginsConfigFile (list "" "default-plugins.yaml" "payload-agnostic.yaml") -}}
 {{- if and (not $builtIn) (not (hasKey $epp.pluginsCustomConfig $epp.pluginsConfigFile)) }}{{ fail (printf "pluginsConfigFile %q is not in pluginsCustomConfig" $epp.pluginsConfigFile) }}{{ end -}}
 {{- dict
@@ -88,6 +106,9 @@
   "group" $group
   "proxy" $proxy
   "secure" $secure
+  "grpcPort" $grpcPort
+  "healthPort" $healthPort
+  "workers" $perWorker
   "elects" $elects
   "lease" $lease
   "monitoring" (mergeOverwrite (deepCopy $values.router.monitoring) (dig "monitoring" dict $values.inferenceExtension))

@@ -79,5 +79,5 @@ static_resources:
       cluster_name: kvatlas
       endpoints:
       - lb_endpoints:
-        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 9002}}}
+        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: {{ .grpcPort }}}}}
 {{- end -}}

@@ -1,0 +1,127 @@
+"""The shipped Helm chart: Service, probes, Envoy and Prometheus reach the ports on which the program listens."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import yaml
+from helm_python import HelmError
+
+from support.chart_values import ROUTER, SERVERS
+from support.custom_resources import Manifest
+from support.manifests import check, container, helm, only, serve_arguments
+
+STANDALONE = {"router": SERVERS | {"inferencePool": {"create": False}, "proxy": {"enabled": True}}}
+
+
+def with_flags(values: Manifest, flags: Manifest) -> Manifest:
+    return values | {"router": values["router"] | {"epp": {"flags": flags}}}
+
+
+def ports(manifests: list[Manifest]) -> dict[str, int]:
+    epp = container(only(manifests, "Deployment"), "epp")
+    return {port["name"]: port["containerPort"] for port in epp["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "server", "moved"),
+    [
+        pytest.param({"grpc-port": 9005, "metrics-port": 9191}, {}, {"grpc": 9005, "metrics": 9191}, id="flags"),
+        pytest.param({"grpc-port=9005": ""}, {}, {"grpc": 9005}, id="flag_with_value"),
+        pytest.param({"rest": "0.0.0.0:8085"}, {}, {"rest": 8085}, id="address_in_a_flag"),
+        pytest.param({"grpc-health-port": 9103}, {}, {"grpc-health": 9103}, id="health"),
+        pytest.param({}, {"extProc": "0.0.0.0:9005", "rest": "[::]:8085", "metrics": "0.0.0.0:9191"},
+                     {"grpc": 9005, "rest": 8085, "metrics": 9191}, id="file"),
+        pytest.param({"grpc-port": 9006}, {"extProc": "0.0.0.0:9005"}, {"grpc": 9006}, id="flag_before_the_file"),
+        pytest.param({}, {"metrics": ""}, {}, id="switched_off"),
+    ],
+)  # fmt: skip
+def test_ports_of_the_pod_are_those_that_the_program_opens(
+    flags: Manifest, server: Manifest, moved: dict[str, int]
+) -> None:
+    manifests = helm(with_flags(ROUTER, flags) | {"config": {"server": server}})
+    assert ports(manifests) == {"grpc": 9002, "grpc-health": 9003, "metrics": 9090, "rest": 8080} | moved
+    epp = container(only(manifests, "Deployment"), "epp")
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert (
+            epp[probe]["grpc"]["port"]
+            == serve_arguments(only(manifests, "Deployment"), "epp")["grpc_health_port"]
+        )
+
+
+@pytest.mark.parametrize("flag", [{"grpc-port": 9005}, {"grpc-port=9005": ""}, {"ext-proc": "0.0.0.0:9005"}])
+def test_envoy_of_the_pod_asks_the_port_that_a_flag_moves(flag: Manifest) -> None:
+    envoy = yaml.safe_load(only(helm(with_flags(STANDALONE, flag)), "ConfigMap")["data"]["envoy.yaml"])
+    (picker,) = (each for each in envoy["static_resources"]["clusters"] if each["name"] == "kvatlas")
+    (group,) = picker["load_assignment"]["endpoints"]
+    (endpoint,) = group["lb_endpoints"]
+    assert endpoint["endpoint"]["address"]["socket_address"]["port_value"] == 9005
+
+
+@pytest.mark.parametrize("change", [{"failOpen": False}, {"port": 8090}])
+def test_pod_is_replaced_when_its_envoy_has_another_file(change: Manifest) -> None:
+    def template(proxy: Manifest) -> Manifest:
+        router = STANDALONE["router"]
+        annotations: Manifest = only(
+            helm({"router": router | {"proxy": {"enabled": True} | proxy}}), "Deployment"
+        )["spec"]["template"]["metadata"]["annotations"]
+        return annotations
+
+    assert template(change) != template({})
+
+
+@pytest.mark.parametrize(
+    ("flags", "secure", "protocol"),
+    [
+        pytest.param({"secure-serving=false": ""}, "false", "kubernetes.io/h2c", id="name_with_value"),
+        pytest.param({"secure-serving": 0}, "false", "kubernetes.io/h2c", id="number"),
+        pytest.param({"secure-serving": "T"}, "true", "http2", id="as_in_go"),
+    ],
+)
+def test_service_speaks_as_the_flag_says(flags: Manifest, secure: str, protocol: str) -> None:
+    manifests = helm(with_flags(ROUTER, flags) | {"provider": {"name": "istio"}})
+    assert serve_arguments(only(manifests, "Deployment"), "epp")["secure_serving"] == secure
+    assert only(manifests, "Service")["spec"]["ports"][0]["appProtocol"] == protocol
+    assert ("DestinationRule" in {each["kind"] for each in manifests}) == (secure == "true")
+
+
+@pytest.mark.parametrize("provider", ["prometheusoperator", "gmp"])
+def test_metrics_of_every_worker_are_scraped_and_let_through(provider: str) -> None:
+    monitoring = {"provider": {"name": provider}, "prometheus": {"enabled": True}}
+    manifests = helm({
+        "router": SERVERS | {"monitoring": monitoring}, "config": {"server": {"workers": 3}},
+    })  # fmt: skip
+    for manifest in manifests:
+        check(manifest)
+    found = ports(manifests)
+    assert [found[name] for name in ("metrics", "metrics-1", "metrics-2")] == [9090, 9091, 9092]
+    assert [found[name] for name in ("rest", "rest-1", "rest-2")] == [8080, 8081, 8082]
+    kind, endpoints = (
+        ("PodMonitoring", "endpoints") if provider == "gmp" else ("PodMonitor", "podMetricsEndpoints")
+    )
+    scraped = [each["port"] for each in only(manifests, kind)["spec"][endpoints]]
+    assert scraped == ["metrics", "metrics-1", "metrics-2"]
+    rules = only(manifests, "NetworkPolicy")["spec"]["ingress"]
+    reached = set(itertools.chain.from_iterable([port["port"] for port in rule["ports"]] for rule in rules))
+    assert found.keys() == reached
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param(with_flags(STANDALONE, {"secure-serving": True}), "in plain text", id="tls_beside_envoy"),
+        pytest.param(STANDALONE | {"config": {"server": {"workers": 2}}}, "router.proxy.port is 8081", id="worker"),
+        pytest.param(STANDALONE | {"config": {"server": {"rest": "0.0.0.0:8081"}}}, "router.proxy.port", id="rest"),
+    ],
+)  # fmt: skip
+def test_envoy_of_the_pod_is_refused_when_it_cannot_work(values: Manifest, message: str) -> None:
+    with pytest.raises(HelmError, match=message):
+        helm(values)
+
+
+def test_workers_stand_beside_an_envoy_on_another_port() -> None:
+    router = STANDALONE["router"] | {"proxy": {"enabled": True, "port": 8000}}
+    manifests = helm({"router": router, "config": {"server": {"workers": 2}}})
+    envoy = container(only(manifests, "Deployment"), "envoy")
+    assert {port["containerPort"] for port in envoy["ports"]}.isdisjoint(ports(manifests).values())
