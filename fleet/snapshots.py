@@ -298,11 +298,12 @@ class Snapshots:
 def _text(addresses: EndpointAddresses) -> str:
     """Write the addresses as the file keeps them; texts are compared, never parsed."""
     serving = str(addresses.serving) if addresses.serving is not None else None
-    # the same publisher with or without a snapshot address
+    # the same server wherever it is scraped, and the same publisher with or without a snapshot address
     ranks = [
         {key: value for key, value in asdict(rank).items() if key != "snapshots"} for rank in addresses.ranks
     ]
     written = {**asdict(addresses), "serving": serving, "ranks": ranks}
+    del written["metrics"]
     return msgspec.json.encode(written).decode()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import fields
 
 from prometheus_client.metrics_core import Metric
 
 from ..events.counters import StreamCounters
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
+from ..indexer.counters import LedgerCounters
 from .families import counter, gauge
 from .fleet import Fleet
 from .observed_capacity import observed_capacity
@@ -28,7 +29,9 @@ _STREAM_TEXTS = {
     "replay_failures": "Replay requests without response.",
     "replay_cuts": "Replies to replay requests that were cut off at a limit.",
 }
-assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text per counter
+_LEDGER_REASONS = tuple(each.name for each in fields(LedgerCounters))
+
+assert set(_STREAM_TEXTS) == {each.name for each in fields(StreamCounters)}  # noqa: S101 - one text per counter
 
 
 def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
@@ -55,12 +58,12 @@ def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
             for state in Trust:
                 trust.add_metric([*labels, state.value], float(rank.trust is state))
             if rank.subscription is not None:
-                for name, value in asdict(rank.subscription.stream.counters).items():
-                    streams[name].add_metric(labels, value)
+                for name, family in streams.items():
+                    family.add_metric(labels, getattr(rank.subscription.stream.counters, name))
             pending.add_metric(labels, rank.ledger.n_pending)
             parked.add_metric(labels, rank.ledger.hashes.n_parked)
-            for reason, value in asdict(rank.ledger.counters).items():
-                events.add_metric([*labels, reason], value)
+            for reason in _LEDGER_REASONS:
+                events.add_metric([*labels, reason], getattr(rank.ledger.counters, reason))
     yield from (trust, *streams.values(), pending, parked, events, *_scrapes(fleet))
 
 

@@ -165,6 +165,13 @@ async def test_endpoint_of_other_addresses_or_none_is_left_out_and_named(
     assert "left out: a (its addresses changed), b (no longer there)" in caplog.text
 
 
+async def test_endpoint_that_is_scraped_elsewhere_keeps_its_blocks(written: Path) -> None:
+    elsewhere = replace(ADDRESSES, metrics="http://10.0.0.1:9000/stats")
+    assert elsewhere != ADDRESSES
+    async with process(written, "a", addresses=elsewhere) as running:
+        assert running.blocks("a") == 3
+
+
 async def test_endpoint_of_another_pod_is_left_out_and_named(
     written: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
