@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from ...configs.listeners import CIPHER_SUITES
 from ..accepting import Accepting
 from ..acceptor import listen
-from ..errors import TlsError
+from ..errors import ApiError, ListenError, TlsError
 from ..tls.certificates import Certificates
 from ..tls.identity import Identity
 from ..tls.mismatches import OnMismatch, ignore
@@ -83,27 +83,15 @@ class Http2Listener:
             port: the same.
             is_shared: the same.
         Raises:
-            ListenError: the address is taken or not one of this machine's.
+            ListenError: the address is taken or not one of this machine's, or no thread can be started.
             TlsError: OpenSSL refuses the certificate.
         """
-        limits = self._context.limits
         listening = listen(self._setting, host, port, is_shared=is_shared)
-        self._server = Server(
-            threads=limits.n_threads,
-            max_streams=limits.max_streams,
-            max_message_bytes=limits.max_message_bytes,
-            max_early_ends=limits.max_early_ends,
-            spare_bytes=self._context.account.n_spare_bytes,
-            max_connections=limits.max_connections,
-            fair_streams=limits.fair_streams,
-            times=astuple(limits.times),
-        )
         try:
-            self._renew_identity(self._server)
-        except ValueError as error:
+            self._server = self._started()
+        except ApiError:
             listening.close()
-            self._server.stop()
-            raise TlsError(f"server.tls.certFile: OpenSSL refuses the certificate: {error}") from None
+            raise
         self._calls = Calls(self._server, self._context)
         self._calls.start()
         self._accepting = Accepting(listening, on_accepted=self._accepted, on_shortage=self._server.shed)
@@ -128,6 +116,32 @@ class Http2Listener:
             await self._calls.is_empty.wait()
         self._server.stop()
         self._calls.stop()
+
+    def _started(self) -> Server:
+        """Return a native server whose threads run."""
+        limits = self._context.limits
+        try:
+            server = Server(
+                threads=limits.n_threads,
+                max_streams=limits.max_streams,
+                max_message_bytes=limits.max_message_bytes,
+                max_early_ends=limits.max_early_ends,
+                spare_bytes=self._context.account.n_spare_bytes,
+                max_connections=limits.max_connections,
+                fair_streams=limits.fair_streams,
+                times=astuple(limits.times),
+            )
+        except RuntimeError as error:
+            raise ListenError(
+                f"{self._setting}: the {limits.n_threads} threads of connections cannot be started: {error}; "
+                "raise the limit of the process's threads (pids.max, ulimit -u), file descriptors or memory"
+            ) from None
+        try:
+            self._renew_identity(server)
+        except ValueError as error:
+            server.stop()
+            raise TlsError(f"server.tls.certFile: OpenSSL refuses the certificate: {error}") from None
+        return server
 
     def _accepted(self, accepted: socket.socket) -> None:
         if self._server is None:

@@ -1,4 +1,4 @@
-"""The threads of the native transport: one that fails, a process that forks, and one that ends without stopping them."""
+"""The threads of the native transport: one that fails or cannot start, a process that forks, and one that ends beside them."""
 
 from __future__ import annotations
 
@@ -57,6 +57,27 @@ async def ends(listener, port):
 asyncio.run(main(sys.argv[1]))
 """
 
+REFUSED = """
+import asyncio, resource, signal
+from kvatlas.api.errors import ListenError
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.http2.context import Limits
+from kvatlas.api.http2.listener import Http2Listener
+
+async def main():
+    listener = Http2Listener("server.extProc", methods={}, limits=Limits(1024, n_threads=64), account=Intake())
+    n_bytes = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (32 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))  # stacks of a few threads
+    try:
+        await listener.start("127.0.0.1", 0)
+    except ListenError as error:
+        print(error)
+    await listener.stop(0)
+    print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+asyncio.run(main())
+"""
+
 
 def ended(case: str) -> int:
     """Run one case in a process of its own; returns its exit status."""
@@ -71,6 +92,18 @@ def test_child_of_a_fork_leaves_the_threads_to_its_parent() -> None:
 
 def test_process_ends_with_its_status_though_threads_still_serve() -> None:
     assert ended("ends") == 7
+
+
+def test_listener_is_refused_when_a_thread_cannot_be_started() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", REFUSED], timeout=60, check=True, capture_output=True, text=True
+    )
+
+    refusal, blocked = process.stdout.splitlines()
+    assert refusal.startswith(
+        "server.extProc: the 64 threads of connections cannot be started: Resource temporarily"
+    )
+    assert blocked == "set()", "the process would not take the signal to end"
 
 
 async def test_thread_that_fails_ends_the_process_with_the_reason(tmp_path: Path) -> None:

@@ -15,7 +15,12 @@ int64_t n_connections(const std::unique_ptr<Worker>& worker) { return worker->n_
 Server::Server(ServerLimits limits, size_t n_threads) : shared_(limits), process_(::getpid()) {
     for (size_t i = 0; i < n_threads; ++i) workers_.push_back(std::make_unique<Worker>(shared_, static_cast<int>(i), workers_));
     orders_.resize(n_threads);
-    for (auto& worker : workers_) worker->start();
+    try {
+        for (auto& worker : workers_) worker->start();
+    } catch (...) {
+        stop();  // those that run would be waited for without end
+        throw;
+    }
 }
 
 Server::~Server() {
