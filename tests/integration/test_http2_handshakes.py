@@ -133,6 +133,19 @@ async def test_gateway_keeps_its_place_beside_peers_that_say_half_a_greeting(tmp
             assert channel.get_state() is grpc.ChannelConnectivity.READY
 
 
+async def test_client_that_offers_another_protocol_alone_is_not_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as found:
+        context = ssl.create_default_context(cadata=found.ca.decode())
+        context.set_alpn_protocols(["http/1.1"])  # with sanitizers, nothing may be read after this list
+
+        _, peer = await asyncio.open_connection(
+            "127.0.0.1", found.port, ssl=context, server_hostname="localhost"
+        )
+
+        assert peer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+        peer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", PART_OF_A_HELLO], ids=["mute", "part_of_a_hello"])
 async def test_handshake_that_never_ends_is_ended_and_counted(tmp_path: Path, sent: bytes) -> None:
     async with running(tmp_path, times=Times(greeting_s=0.2)) as found:

@@ -44,7 +44,7 @@ struct Pem {
 
 // Speaks HTTP/2 with every client that offers it.
 int select_h2(openssl::Ssl*, const unsigned char** out, unsigned char* n_out, const unsigned char* in, unsigned int n_in, void*) {
-    for (unsigned int at = 0; at + 1 + in[at] <= n_in; at += 1 + in[at]) {
+    for (unsigned int at = 0; at < n_in && at + 1 + in[at] <= n_in; at += 1 + in[at]) {
         if (in[at] == 2 && in[at + 1] == 'h' && in[at + 2] == '2') {
             *out = in + at + 1;
             *n_out = 2;
