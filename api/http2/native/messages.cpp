@@ -32,6 +32,7 @@ void Session::end_messages(int32_t stream_id, Stream& stream) {
     } else {
         end_passage(stream_id, stream);
         events_.push_back({EventKind::ended, stream_id});
+        stream.client_ended = false;  // it is told once, however often the call is resumed
     }
 }
 

@@ -230,6 +230,19 @@ def test_numbers_are_refused_when_no_stream_can_have_them() -> None:
         session().send(1, "text")  # type: ignore[arg-type]
 
 
+def test_end_is_told_once_when_the_call_is_paused_and_resumed_after_it() -> None:
+    client = Client(session())
+    stream = client.open(HEADERS)
+    events = client.send(stream, framed(b"one"), ends=True)
+
+    for _ in range(2):
+        client.session.pause(stream)
+        client.session.resume(stream)
+        events += received(client.session, b"")
+
+    assert events[1:] == [(MESSAGE, stream, b"one"), (ENDED, stream)]
+
+
 def recorded(messages: list[bytes]) -> bytes:
     """Return the bytes of two calls of a client, one after the other."""
     client = Client(session())
