@@ -19,6 +19,10 @@ from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 MAX_KEYS = 100_000
 """Most block keys of one prompt that are sent, 800 kB; of a longer one the beginning."""
 
+MAX_LEARNED = 500_000
+"""Most keys of learned blocks in a whole, 4 MB; each endpoint has an equal share. Transports drop what is more than they queue, so
+a longer whole would never be complete; and taking it in would hold the loop until siblings count this replica as silent."""
+
 MAX_NUMBERS = 5_000
 """Most numbers of predictions in one payload, of at most 9 bytes each."""
 
@@ -165,15 +169,17 @@ class Routes:
         return list(_payloads(changes))
 
     def whole(self) -> Sequence[bytes]:
-        """See `Channel.whole`: open predictions, and the blocks that endpoints have from routing."""
+        """See `Channel.whole`: open predictions, and the most recently used blocks that endpoints have from routing."""
         now = self._clock()
         sent = [
             _sent(_Waiting(number, each.endpoint, each.block_size, each.lookahead, each.keys(), each), now)
             for each, number in self._own.items()
             if each.node is not None
         ]
-        for endpoint, ledger in self._atlas.learners():
-            keys, size = ledger.learned_keys(), ledger.block_size
+        learners = list(self._atlas.learners())
+        share = MAX_LEARNED // max(1, len(learners))
+        for endpoint, ledger in learners:
+            keys, size = ledger.learned_keys()[:share], ledger.block_size
             if size is None:
                 continue
             # the most recently used blocks are applied last

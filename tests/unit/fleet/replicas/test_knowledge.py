@@ -11,6 +11,7 @@ import pytest
 from kvatlas.fleet.audit import Audit, Audited, Verdict
 from kvatlas.fleet.in_flight import InFlight
 from kvatlas.fleet.predictions import Predictions
+from kvatlas.fleet.replicas import routes
 from kvatlas.fleet.replicas.bookings import Bookings
 from kvatlas.fleet.replicas.channel import Channel, MalformedError
 from kvatlas.fleet.replicas.knowledge import Knowledge
@@ -169,6 +170,20 @@ def test_whole_brings_learned_blocks_in_their_order_of_use() -> None:
             12,
             0,
         )
+
+
+def test_whole_brings_the_most_recently_used_of_too_many_learned_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes, "MAX_LEARNED", 12)
+    one, other = Place(), Place()
+    one.send("learns", prompt(seed=9))
+    one.send("learns", prompt(n_blocks=20))
+
+    other.routes.replace("a", one.routes.whole())
+
+    blocks = [other.blocks("learns", each) for each in (prompt(n_blocks=20), prompt(seed=9))]
+    assert blocks == [12, 0]
 
 
 def test_whole_brings_open_predictions_and_learned_blocks() -> None:
