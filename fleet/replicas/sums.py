@@ -21,6 +21,8 @@ class Sums:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._entries = Entries(tuple[float, ...], self._changed, max_entries=MAX_ENTRIES)
+        self._times: dict[str, dict[str, float]] = {}
+        """Owner -> entry -> when it came as it is."""
         self._shares: dict[str, SharedSums] = {}
         self._due: dict[str, float] = {}
         """Time of the next publication of what has an interval."""
@@ -42,7 +44,7 @@ class Sums:
                 self._entries.put(_joined(name, key), _own(share, key, now))
         for owner, entries in self._entries.owners().items():
             for entry, numbers in entries.items():
-                self._changed(owner, entry, None, numbers)
+                self._give(owner, entry, numbers, self._times[owner][entry])
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """See `Channel.listen`."""
@@ -80,6 +82,7 @@ class Sums:
     def drop(self, owner: str) -> None:
         """See `Channel.drop`."""
         self._entries.drop(owner)
+        self._times.pop(owner, None)
 
     def _noted(self) -> None:
         self._on_change()
@@ -87,10 +90,18 @@ class Sums:
     def _changed(
         self, owner: str, entry: str, _: Sequence[float] | None, numbers: Sequence[float] | None
     ) -> None:
+        now, times = self._clock(), self._times.setdefault(owner, {})
+        if numbers is None:
+            times.pop(entry, None)
+        else:
+            times[entry] = now
+        self._give(owner, entry, numbers, now)
+
+    def _give(self, owner: str, entry: str, numbers: Sequence[float] | None, at: float) -> None:
         name, key = entry.split("\n", 1) if "\n" in entry else ("", "")
         share = self._shares.get(name)
         if share is not None:
-            share.take(owner, key, numbers, now=self._clock())
+            share.take(owner, key, numbers, now=at)
 
 
 def _own(share: SharedSums, key: str, now: float) -> tuple[float, ...] | None:

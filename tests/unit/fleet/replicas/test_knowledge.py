@@ -263,6 +263,23 @@ def test_sums_of_siblings_reach_the_policy_that_comes_in_force_later() -> None:
     assert later.doubts(now=0.0).keys() == {"e"}
 
 
+def test_sums_of_siblings_are_as_old_as_they_were_when_another_policy_comes_in_force() -> None:
+    now = 50.0
+    audits, channels = [Audit(), Audit()], [Sums(lambda: now), Sums(lambda: now)]
+    for audit, channel in zip(audits, channels, strict=True):
+        channel.use({"fleet/audit": audit.shared})
+    for _ in range(2):
+        audits[0].add(audited(300), now=now)
+    tell(channels[0], channels[1])
+    now = 110.0
+    recovered = audits[1].doubts(now=now)
+    assert recovered["e"] > audits[1].doubts(now=50.0)["e"]
+
+    channels[1].use({"fleet/audit": audits[1].shared})
+
+    assert audits[1].doubts(now=now) == recovered
+
+
 def test_sums_that_are_shared_by_another_name_forget_what_siblings_told_by_the_old_one() -> None:
     audits, channels = [Audit(), Audit()], [Sums(lambda: 50.0), Sums(lambda: 50.0)]
     for audit, channel in zip(audits, channels, strict=True):
