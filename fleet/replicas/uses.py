@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from ...scorers.core.shared import SharedUses
-from .channel import UNREADABLE, MalformedError
-from .entries import MAX_KEY_BYTES
+from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 
 USES_PER_PAYLOAD = 1000
-"""Uses in one payload, which has less than 1 MiB with the longest texts."""
+"""Most uses in one payload; fewer if their texts are long."""
 
-_Text = Annotated[str, Meta(max_length=MAX_KEY_BYTES // 4)]
+MAX_TEXT_CHARS = 512
+"""Longest text, as that of an endpoint's name in other channels; a use with a longer one is not shared."""
+
+_Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
 
 
 class Use(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -107,9 +109,20 @@ class Uses:
         self._on_change()
 
 
-def _payloads(uses: Sequence[Use]) -> Iterable[bytes]:
-    for begin in range(0, len(uses), USES_PER_PAYLOAD):
-        yield _ENCODE(uses[begin : begin + USES_PER_PAYLOAD])
+def _payloads(uses: Sequence[Use]) -> Iterator[bytes]:
+    sent = [each for each in uses if max(map(len, (each.share, each.key, each.value))) <= MAX_TEXT_CHARS]
+    for begin in range(0, len(sent), USES_PER_PAYLOAD):
+        yield from _split(sent[begin : begin + USES_PER_PAYLOAD])
+
+
+def _split(uses: Sequence[Use]) -> Iterator[bytes]:
+    payload = _ENCODE(uses)
+    if len(payload) <= MAX_PAYLOAD_BYTES:
+        yield payload
+    else:
+        middle = len(uses) // 2
+        yield from _split(uses[:middle])
+        yield from _split(uses[middle:])
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from kvatlas.fleet.in_flight import InFlight
 from kvatlas.fleet.predictions import Predictions
 from kvatlas.fleet.replicas import routes
 from kvatlas.fleet.replicas.bookings import Bookings
-from kvatlas.fleet.replicas.channel import Channel, MalformedError
+from kvatlas.fleet.replicas.channel import MAX_PAYLOAD_BYTES, Channel, MalformedError
 from kvatlas.fleet.replicas.knowledge import Knowledge
 from kvatlas.fleet.replicas.picks import Picks
 from kvatlas.fleet.replicas.routes import Changes, Routes, Sent
@@ -311,6 +311,21 @@ def test_uses_of_siblings_are_as_old_as_they_were() -> None:
     other.drop("a")
 
     assert seen == [("new", "x", 7.0), ("k", "v", -3.0)]
+
+
+def test_uses_of_endpoints_with_long_names_are_shared_and_too_long_ones_spoil_no_others() -> None:
+    seen: dict[str, str] = {}
+    known = {f"{number:032x}": ("\u4e2d" * 512, 0.0) for number in range(1000)} | {"long": ("n" * 513, 0.0)}
+    mine = SharedUses(lambda *_: None, lambda: known)
+    one, other = Uses(lambda: 0.0), Uses(lambda: 0.0)
+    one.use({"p/s": mine})
+    other.use({"p/s": SharedUses(lambda key, value, *_: seen.update({key: value}), dict)})
+
+    whole = one.whole()
+    other.replace("a", whole)
+
+    assert max(map(len, whole)) <= MAX_PAYLOAD_BYTES
+    assert seen == {key: value for key, (value, _) in known.items() if key != "long"}
 
 
 def test_nothing_is_collected_when_nobody_shares() -> None:
