@@ -202,6 +202,8 @@ class App:
         self._show_state()
         self._reload = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._agreeing: list[asyncio.Task[None]] = []
+        """What goes on with the other replicas, as long as these count this one as living."""
 
     async def start(self) -> None:
         """Open the listeners and follow every configured endpoint.
@@ -239,8 +241,9 @@ class App:
             keep(lambda: self._follower.watch(self._reload), "configuration", needed=False),
             keep(self._models.watch, "tokenizer files", needed=False),
             keep(self._model_lists.follow, "model lists", needed=False),
-            *(self._together.tasks() if self._together is not None else ()),
         ]
+        if self._together is not None:
+            self._agreeing = self._together.tasks()
 
     async def stop(self, *, grace_s: float | None = None) -> None:
         """Drain and stop: report not ready, wait for requests in flight, then stop every part.
@@ -254,14 +257,13 @@ class App:
         if grace_s:
             await self._cluster.hand_over(notice_s=self._notice_s)
         self._readiness.drain()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _ended(self._tasks)
         await self._cluster.resign()
         await self._snapshots.stop()  # first: a process that drains for long may be killed
         if (self._feedback.has_come or self._health.is_used) and grace_s:
             await asyncio.sleep(self._notice_s)
         await self._listeners.drain(grace_s)
+        await _ended(self._agreeing)
         if self._replicas is not None:
             await self._replicas.stop()
         await self._observers.stop()
@@ -347,6 +349,12 @@ class App:
 
     async def _settle(self) -> None:
         await self._configured.settle()
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _collect_rarely() -> None:

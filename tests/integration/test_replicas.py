@@ -112,6 +112,29 @@ async def test_frozen_replica_is_left_out_and_comes_back_whole(tmp_path: Path) -
         await until(sees(first, sent.endpoint, 0), what="its end")
 
 
+async def test_replica_that_still_finishes_requests_agrees_to_changes(tmp_path: Path) -> None:
+    sections = mesh(tmp_path, "one", "two")
+    async with (
+        replica(tmp_path, sections["one"]) as first,
+        replica(tmp_path, sections["two"]) as second,
+    ):
+        await until_siblings(first, "live", 1)
+        sent = await second.request()
+        second.served.process.send_signal(signal.SIGTERM)
+
+        async def is_draining() -> bool:
+            return await second.served.status("/readyz") == 503
+
+        await until(is_draining, what="the end of readiness")
+        changed = await first.served.put("/v1/weights", {"active-request-scorer": 5})
+        await sent.end()
+        assert await second.served.process.wait() == 0  # before a second signal, which would end it at once
+
+        assert "error" not in changed
+        behind = {each["name"]: each["problem"] for each in changed["replicas"]}
+        assert behind == {"one": None, "two": None}
+
+
 @pytest.mark.slow
 @needs_faketime
 async def test_clock_of_one_replica_that_jumps_by_hours_changes_nothing(tmp_path: Path) -> None:
