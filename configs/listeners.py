@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from .paths import PathText
-from .section import Section
+from .section import HeldBytes, Section
 from .units import Duration
 
 CIPHER_SUITES: Mapping[str, str] = {
@@ -144,7 +144,7 @@ class ExtProcConfig(Section, frozen=True):
     """Further endpoints in the response, best first, for retries of the gateway."""
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 33554432
     """Longest request body in bytes; a longer one gets 413."""
-    max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
+    max_held_bytes: HeldBytes = 536870912
     """Bytes of bodies, partial messages and unsent answers held for all streams; a request above the limit is routed at once, without its prefix."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
     """Requests whose body is being received or which are being routed; one more is routed at once, without its prefix."""
@@ -186,7 +186,7 @@ class RestConfig(Section, frozen=True):
 
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 8388608
     """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits the million token ids that `tokenization.maxReadingCost` allows; other calls: 256 KiB."""
-    max_held_bytes: Annotated[int, Meta(ge=1)] = 268435456
+    max_held_bytes: HeldBytes = 268435456
     """Bytes of all bodies; above it, the body that has been coming for longest gets 503."""
     max_connections: Annotated[int, Meta(ge=8, le=1048576)] = 1024
     """Connections of each of `server.rest` and `server.metrics`, fewer if the process may open few descriptors; one more takes the place of the one that has waited longest for a request."""

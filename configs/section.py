@@ -25,4 +25,13 @@ Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 SignedWeight = Annotated[float, Meta(ge=-MAX_WEIGHT, le=MAX_WEIGHT)]
 PolicyName = Literal["weights", "latency"]
 """Policies that need no plugins of their own."""
-BlockCount = Annotated[int, Meta(ge=1)]
+
+MAX_BLOCKS = 1_000_000_000
+"""Most blocks in a key. The index takes no number of more than 64 bits."""
+
+BlockCount = Annotated[int, Meta(ge=1, le=MAX_BLOCKS)]
+
+MAX_HELD_BYTES = 10**15
+"""Highest limit of bytes in memory. Sums of such limits fit into the 64 bits of the native servers."""
+
+HeldBytes = Annotated[int, Meta(ge=1, le=MAX_HELD_BYTES)]

@@ -30,8 +30,11 @@ MIN_TEXT_BLOCK = 64
 DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}
 """Credit of a cached block by the engine's word for its tier. Source: the reference's backend weights."""
 
-Size = Annotated[int, Meta(ge=1)]
-Limit = Annotated[int, Meta(ge=0)]
+_MAX_INT = 2**63 - 1
+"""Highest number that the reference takes, and the index."""
+
+Size = Annotated[int, Meta(ge=1, le=_MAX_INT)]
+Limit = Annotated[int, Meta(ge=0, le=_MAX_INT)]
 _ENDPOINTS = Ignored("endpoints come from the configuration or from discovery")
 _ONE_INDEX = Ignored("kvatlas has one index, sized by the servers' own capacities")
 _LEARNED = Ignored("block sizes and hashes of the engines are learned from their events")

@@ -11,6 +11,7 @@ from msgspec import Meta, inspect
 
 from kvatlas.configs.decode import decode
 from kvatlas.configs.describe import expected, found
+from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
 
 
@@ -225,3 +226,20 @@ def test_values_of_third_party_types_are_rejected_in_general_words(data: object,
 
     assert isinstance(result, list)
     assert [str(each) for each in result] == [problem]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param({"tiers": [{"name": "gpu", "lruCapacityPerServer": 10**30}]}, id="capacity"),
+        pytest.param({"tiers": [{"name": "gpu", "offloadChunkBlocks": 10**30}]}, id="chunk"),
+        pytest.param({"approximate": {"lruCapacityPerServer": 10**30}}, id="approximate"),
+        pytest.param({"extProc": {"maxHeldBytes": 10**30}}, id="held_by_ext_proc"),
+        pytest.param({"rest": {"maxHeldBytes": 10**30}}, id="held_by_rest"),
+    ],
+)
+def test_numbers_that_native_code_cannot_hold_are_refused(section: dict[str, object]) -> None:
+    result = decode({"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"} | section, KVAtlasConfig)
+    assert isinstance(result, list)
+    (problem,) = result
+    assert problem.message.startswith(f"found {10**30}, expected a whole number from 1 to ")

@@ -275,3 +275,8 @@ def test_load_media_and_bursts_of_a_plan_are_those_of_its_producers() -> None:
 def test_burst_of_nobody_is_refused(key: str) -> None:
     with pytest.raises(SchedulingError, match=f"{key}: found 0, expected -1"):
         planned({"type": "burst-prefix-cache-producer", "parameters": {key: 0}}, "queue-scorer")
+
+
+def test_capacity_that_the_index_cannot_hold_is_refused() -> None:
+    with pytest.raises(SchedulingError, match=f"lruCapacityPerServer: found {10**30}, expected"):
+        planned(approx("g", lruCapacityPerServer=10**30, autoTune=False), reads("g"))

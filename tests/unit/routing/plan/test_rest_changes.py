@@ -38,6 +38,7 @@ def test_weights_wait_while_another_policy_is_in_force() -> None:
         {"weight/none": 1},
         {"capacity/cpu": "x"},
         {"capacity/cpu": 0},
+        {"capacity/cpu": 10**30},
         {"capacity/none": 1},
     ],
 )
