@@ -288,11 +288,36 @@ def test_every_alert_has_series_that_make_it_fire_and_that_do_not() -> None:
 @pytest.mark.parametrize("fires", [pytest.param(True, id="fires"), pytest.param(False, id="silent")])
 @pytest.mark.parametrize("alert", FIRING_AND_SILENT)
 def test_alert_fires_when_it_should_and_only_then(alert: str, *, fires: bool, tmp_path: Path) -> None:
-    """Check with promtool, after an hour of one sample per minute, whether the expression has held long enough."""
     firing_series, silent_series = FIRING_AND_SILENT[alert]
-    series = firing_series if fires else silent_series
+    check_alert(alert, firing_series if fires else silent_series, fires=fires, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("alert", "series"),
+    [
+        pytest.param("KvatlasEventsUnreadable", REJECTED, id="events"),
+        pytest.param("KvatlasMessagesUnrouted", UNROUTED, id="messages"),
+        pytest.param("KvatlasTasksFail", TASKS, id="tasks"),
+        pytest.param("KvatlasPluginFaults", FAULTS, id="plugins"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("values", "fires"),
+    [
+        pytest.param("_x55 1x5", True, id="new"),
+        pytest.param("_x40 1x20", False, id="no_longer_new"),
+    ],
+)
+def test_first_event_of_a_series_that_did_not_exist_fires(
+    alert: str, series: str, values: str, *, fires: bool, tmp_path: Path
+) -> None:
+    check_alert(alert, {series: values}, fires=fires, folder=tmp_path)
+
+
+def check_alert(alert: str, series: dict[str, str], *, fires: bool, folder: Path) -> None:
+    """Check with promtool whether an alert fires after an hour of one sample per minute."""
     rule = next(rule for rule in alerts() if rule["alert"] == alert)
-    (tmp_path / "rules.yaml").write_bytes(
+    (folder / "rules.yaml").write_bytes(
         msgspec.yaml.encode({"groups": [{"name": "kvatlas", "rules": [rule]}]})
     )
     firing = f'{{alertname="{alert}",alertstate="firing"}}'
@@ -313,8 +338,8 @@ def test_alert_fires_when_it_should_and_only_then(alert: str, *, fires: bool, tm
             }
         ],
     }
-    (tmp_path / "test.yaml").write_bytes(msgspec.yaml.encode(test))
+    (folder / "test.yaml").write_bytes(msgspec.yaml.encode(test))
 
-    result = promtool("test", "rules", tmp_path / "test.yaml")
+    result = promtool("test", "rules", folder / "test.yaml")
 
     assert result.returncode == 0, result.stdout + result.stderr
