@@ -59,7 +59,7 @@ def explain(
         decision = fetch_decision(client, request_id)
     if decision is None:
         what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
-        fail(f"{what}; the last ones are listed at {url}/v1/decisions", NOT_GOOD)
+        fail(f"{what}; the last ones are listed at {client.url}/v1/decisions", NOT_GOOD)
     _show(decision, print_decision, as_json=as_json)
 
 

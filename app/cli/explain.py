@@ -34,14 +34,17 @@ def fetch_decision(client: Client, request_id: str | None) -> DecisionOut | None
     Returns:
         None if it is not kept.
     Raises:
-        AskError: as of `Client.get`.
+        AskError: as of `Client.require`.
     """
-    if request_id is None:
-        newest = client.get("/v1/decisions?limit=1", DecisionsOut)
-        if newest is None or not newest.decisions:
-            return None
-        request_id = newest.decisions[0].request_id
-    return client.get(f"/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
+    if request_id is not None:
+        found = client.get(f"/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
+        if found is not None:
+            return found
+    # also tells an address that is not kvatlas's from a request that is not kept
+    newest = client.require("/v1/decisions?limit=1", DecisionsOut)
+    if request_id is not None or not newest.decisions:
+        return None
+    return client.get(f"/v1/decisions/{quote(newest.decisions[0].request_id, safe='')}", DecisionOut)
 
 
 def print_decision(console: Console, decision: DecisionOut) -> None:

@@ -109,6 +109,25 @@ async def test_explain_refuses_wrong_use(arguments: list[str], message: str) -> 
     assert message in stderr
 
 
+@pytest.mark.parametrize("arguments", [["--last"], ["r0"]])
+async def test_explain_blames_the_address_when_nothing_of_kvatlas_is_there(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    async with serving({"server": ANY_PORTS}, tmp_path) as served:
+        url = f"http://127.0.0.1:{served.ports['rest']}/ui"
+        status, _, stderr = await explain(*arguments, "--url", url)
+
+    assert (status, "knows no /v1/decisions" in stderr) == (2, True)
+
+
+async def test_explain_hides_the_password_of_an_address(tmp_path: Path) -> None:
+    async with serving({"server": ANY_PORTS}, tmp_path) as served:
+        url = f"http://me:hidden@127.0.0.1:{served.ports['rest']}"
+        status, _, stderr = await explain("r0", "--url", url)
+
+    assert (status, "no decision on request r0 is kept" in stderr, "hidden" in stderr) == (1, True, False)
+
+
 async def test_explain_sends_the_token_when_reads_are_protected(tmp_path: Path) -> None:
     token, nonsense = tmp_path / "token", tmp_path / "nonsense"
     token.write_text("a-token\n")
