@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kvatlas.configs.changes import ENTRY, LIVE
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.loader import load_file
 from kvatlas.configs.schema import DEFAULT_TIERS, KVAtlasConfig
@@ -53,3 +55,11 @@ def test_errors_on_the_page_are_those_that_are_printed(
         load_file(file)
 
     assert f"```\n{raised.value}\n```" in PAGE.read_text(), f"the example must read:\n{raised.value}"
+
+
+def test_page_of_live_changes_names_every_key_that_changes_live() -> None:
+    page = (PAGE.parent / "live-changes.md").read_text()
+    table = page.partition("## What changes live")[2].partition("Everything else")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {key for cell in cells for key in re.findall(r"`([\w.\[\]]+)`", cell)}
+    assert named == {".".join(path).replace(f".{ENTRY}", ENTRY) for path in LIVE}
