@@ -83,7 +83,7 @@ class HttpListener:
             server_header=False,
         )
         self._config.load()
-        rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch, at_once)
+        rules = ConnectionRules(limits.timeout_s, on_refused, on_mismatch, at_once)
         self._config.http_protocol_class = bounded(self._config.http_protocol_class, rules)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None

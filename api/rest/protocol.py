@@ -26,13 +26,13 @@ class ConnectionRules:
 
     Attributes:
         timeout_s: longest time for the headers of a request, and for taking a response.
-        on_late: called when a connection is closed after that time.
+        on_refused: called with the reason when a connection is closed: timeout, no_http (what came cannot be read).
         on_mismatch: called for each connection whose peer speaks TLS to a listener without.
         at_once: answers requests that came as a whole, without a task for each.
     """
 
     timeout_s: float
-    on_late: Callable[[], None]
+    on_refused: Callable[[str], None]
     on_mismatch: OnMismatch
     at_once: AtOnce = leave
 
@@ -191,8 +191,14 @@ class BoundedProtocol(asyncio.Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _expire(self) -> None:
-        self.rules.on_late()
+        self.rules.on_refused("timeout")
         self.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Count bytes that are no HTTP; uvicorn answers them, and ends the connection."""
+        self.rules.on_refused("no_http")
+        uvicorns: Any = super()
+        uvicorns.send_400_response(msg)
 
 
 def bounded(base: type[asyncio.Protocol], rules: ConnectionRules) -> type[asyncio.Protocol]:

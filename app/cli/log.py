@@ -56,7 +56,8 @@ class LogOptions:
         Args:
             worker: number of this process among several; None if it is the only one.
         """
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs every start and stop
+        # it logs every start and stop, and warns of every connection that is no HTTP, which are counted
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)
         handler = logging.StreamHandler()
         handler.setFormatter(_JsonLines(self.time, worker) if self.is_json else _TextLines(self.time, worker))
         logging.basicConfig(level=self.level, handlers=[handler], force=True)

@@ -170,7 +170,8 @@ async def test_request_before_bytes_that_are_no_http_is_refused_and_not_served()
         served.append(scope["path"])
         await Response(b"app")(scope, receive, send)
 
-    listener = HttpListener("server.rest", app)
+    refused: list[str] = []
+    listener = HttpListener("server.rest", app, on_refused=refused.append)
     port = await listener.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(
@@ -181,4 +182,4 @@ async def test_request_before_bytes_that_are_no_http_is_refused_and_not_served()
     await listener.stop()
 
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert served == []
+    assert (served, refused) == ([], ["no_http"])
