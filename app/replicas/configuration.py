@@ -230,6 +230,9 @@ def _values(changes: Changes) -> dict[str, object]:
     """Return the values of changes.
 
     Raises:
-        ValueError: one is no JSON.
+        ValueError: one is no JSON, or nests too deeply.
     """
-    return {key: json.loads(value) for key, value in changes.values.items()}
+    try:
+        return {key: json.loads(value) for key, value in changes.values.items()}
+    except RecursionError as error:
+        raise ValueError(f"a value nests too deeply: {error}") from None

@@ -18,6 +18,7 @@ from kvatlas.configs.errors import ConfigError
 from kvatlas.fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
 from kvatlas.fleet.instance import Instance
 from kvatlas.fleet.registered import Registration, Registry
+from kvatlas.fleet.replicas.word import Changes, Stamp, Word, encoded
 from kvatlas.routing.plan.capacities import capacities_of
 from kvatlas.routing.plan.live import LiveConfig
 from kvatlas.routing.plan.weights import weights_of
@@ -227,6 +228,19 @@ def registration(name: str, rank: int = 0, port: int = 1) -> Registration:
     return Registration(
         instance=Instance(name, "acme", model="m"), given_id=name, addresses=addresses, block_size=16
     )
+
+
+async def test_changes_that_nest_too_deeply_are_refused_and_later_ones_hold(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a") as all_:
+        shared = all_.nodes["a"].shared
+        changes = Changes(Stamp(5, "x/0"), {"weight/queue": b"[" * 100_000})
+        shared.words.apply("x/0", encoded(Word("x", 5, changes=changes)))
+        await until(lambda: shared.agreement.word.refused is not None, what="the refusal")
+        shared.words.drop("x/0")
+
+        await all_.nodes["a"].answers.set_weights({"queue": 5})
+
+        assert all_.queues() == [5]
 
 
 async def test_instance_is_registered_on_all_and_with_one_that_joins(tmp_path: Path) -> None:
