@@ -38,7 +38,7 @@ def resolved(host: str, port: int) -> Discovery:
         while True:
             try:
                 hosts = await _lookup(host)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
                 if said != (said := str(error)):
                     log.warning("replicas: cannot resolve %s: %s; it is tried again", host, said)
             else:
