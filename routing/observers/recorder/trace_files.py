@@ -48,6 +48,8 @@ class TraceFiles:
             OSError: it cannot be written; nothing of it is in a file, and the next request starts a new file.
         """
         data, file = encode_line(line), self._file
+        if file is not None and not os.fstat(file).st_nlink:
+            file = None  # somebody deleted it, and what is written to it would be lost
         if file is None or self._file_bytes + len(data) > self.max_file_bytes:
             data = encode_line(self._first(line))
             if len(data) > self.max_file_bytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,26 @@ def test_files_stay_within_the_bound_and_each_is_a_trace_of_its_own(tmp_path: Pa
         kept += [round(request.at_s * 1000) for request in trace.requests]
     assert kept == list(range(60 - len(kept), 60))
     assert len(kept) > 8
+
+
+@pytest.mark.parametrize("deleted", ["file", "folder"])
+def test_another_file_is_begun_when_somebody_deletes_the_one_being_written(
+    deleted: str, tmp_path: Path
+) -> None:
+    files = make_files(tmp_path / "a")
+    files.write(line(0))
+    if deleted == "file":
+        (files.folder / f"{RUN}-000001.jsonl").unlink()
+    else:
+        shutil.rmtree(files.folder)
+    files.write(line(1))
+    files.write(line(2))
+    files.close()
+
+    assert names(files.folder) == [f"{RUN}-000002.jsonl"]
+    assert files.current is not None
+    assert [round(request.at_s * 1000) for request in read_trace(files.current).requests] == [1, 2]
+    assert files.size_bytes == files.current.stat().st_size
 
 
 def test_traces_of_earlier_runs_count_and_go_first_and_other_files_stay(tmp_path: Path) -> None:
