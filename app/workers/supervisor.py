@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -148,7 +149,9 @@ class Supervisor:
 
     def _send(self, number: int) -> None:
         for pid in self._workers:
-            os.kill(pid, number)
+            # one that has just ended is about to be noted by `serve`
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def _end_with_parent() -> None:

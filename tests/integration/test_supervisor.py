@@ -44,6 +44,23 @@ beats = supervisor.Heartbeats(2)
 sys.exit(supervisor.Supervisor(2, run, gives_up=2, heartbeats=beats, timeout_s=1).serve())
 """
 
+RACE = r"""
+import os, signal, sys
+from kvatlas.app.workers import supervisor
+
+reap = os.waitpid
+
+def waitpid(pid, options):
+    found = reap(pid, options)
+    if found[0]:
+        signal.raise_signal(signal.SIGTERM)
+    return found
+
+os.waitpid = waitpid
+beats = supervisor.Heartbeats(1)
+sys.exit(supervisor.Supervisor(1, lambda worker: 0, gives_up=2, heartbeats=beats, timeout_s=1).serve())
+"""
+
 
 class Running:
     """The parent and the output of its workers."""
@@ -94,6 +111,12 @@ async def test_signal_ends_all_workers_and_their_parent_with_status_0(number: si
         running.process.send_signal(number)
 
         assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 0
+
+
+async def test_signal_that_comes_just_when_a_worker_has_ended_does_not_end_the_parent_with_an_error() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", RACE)
+
+    assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
 
 
 async def test_other_signal_reaches_every_worker() -> None:
