@@ -49,12 +49,18 @@ class Tracing:
         )
         resource = Resource.create({} if is_named else {SERVICE_NAME: "kvatlas"})
         self._provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
-        self._processor = BoundedProcessor(
-            _exporter(config, environment, receiver),
-            counts,
-            receiver=receiver,
-            limit=config.max_queued_spans,
-        )
+        try:
+            exporter = _exporter(config, environment, receiver)
+            self._processor = BoundedProcessor(
+                exporter, counts, receiver=receiver, limit=config.max_queued_spans
+            )
+        except TracingError:
+            raise
+        except Exception as error:  # the library reads its variables here, and has kinds of errors of its own
+            names = sorted(
+                name for name in environment if name.startswith(("OTEL_EXPORTER_OTLP_", "OTEL_BSP_"))
+            )
+            raise TracingError(f"one of {', '.join(names)} cannot be used: {error}") from error
         self._provider.add_span_processor(self._processor)
 
     def traced(self, router: Router) -> TracedRouter:

@@ -253,6 +253,22 @@ async def test_spans_are_sent_over_http_when_the_environment_says_so(
     assert receiver.names() == ["gateway.request"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", id="timeout"),
+        pytest.param("OTEL_EXPORTER_OTLP_COMPRESSION", "lz4", id="compression"),
+        pytest.param("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100000", id="more_than_may_wait"),
+    ],
+)
+async def test_unusable_variable_is_refused_by_its_name(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(TracingError, match=f"{name}.* cannot be used: "):
+        Tracing(TracingConfig(), {name: value}, "http://127.0.0.1:1", SpanCounts())
+
+
 async def test_unknown_protocol_is_refused_by_the_name_of_its_variable() -> None:
     environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     with pytest.raises(TracingError, match="OTEL_EXPORTER_OTLP_PROTOCOL is 'http/json', want grpc or"):
