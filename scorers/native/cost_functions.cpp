@@ -208,7 +208,9 @@ PyObject* fleet_costs(PyObject*, Call call) {
             call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "displaced", "sharing", "numbers"});
         const npy_intp n = length_of(ttft, "ttft_ms");
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
-        const auto quantities = table_of<double>(features, kNFeatures, n, "features"), costs = table_of<double>(cost, kNFeatures, n, "costs");
+        const auto quantities = table_of<double>(features, kNFeatures, n, "features");
+        const npy_intp n_all = PyArray_DIM(array_of(features, 2, "features"), 0);
+        const auto costs = table_of<double>(cost, n_all, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
         const auto displaced = line_of<double>(displacements, n, "displaced");
         const npy_intp n_shared = PyArray_DIM(array_of(shared, 2, "sharing"), 1);
@@ -230,7 +232,7 @@ PyObject* fleet_costs(PyObject*, Call call) {
         const double price_anywhere = (1.0 - here) * (factor * n_anywhere > most ? most : factor * n_anywhere);
         NewArray parts(npy_intp{9}, n);
         const auto part = [&](size_t line, size_t row) -> double& { return parts.items[line * n_rows + row]; };
-        const size_t n_lines = static_cast<size_t>(PyArray_DIM(array_of(features, 2, "features"), 0));
+        const size_t n_lines = static_cast<size_t>(n_all);
         for (size_t row = 0; row < n_rows; ++row) {
             const double price = price_anywhere + here * (factor * fmax(accounts(kAhead, row), state(kStateWaiting, row)));
             const double work_ms = costs(kPrefill, row) * quantities(kPrefill, row) + costs(kAttention, row) * quantities(kAttention, row);

@@ -169,9 +169,22 @@ def waits(**given: Any) -> object:
         ),
         pytest.param(
             lambda: native.fleet_costs(
-                np.ones(2), STATE, np.ones((7, 1)), ACCOUNTS, STATE, np.ones(2), np.zeros((1, 3)), (0.0,) * 8
+                np.ones(2),
+                STATE,
+                np.ones((N_STATE, 1)),
+                ACCOUNTS,
+                STATE,
+                np.ones(2),
+                np.zeros((1, 3)),
+                (0.0,) * 8,
             ),
             id="sharing",
+        ),
+        pytest.param(
+            lambda: native.fleet_costs(
+                np.ones(2), STATE, np.ones((7, 2)), ACCOUNTS, STATE, np.ones(2), np.zeros((2, 0)), (0.0,) * 8
+            ),
+            id="prices_of_loads",
         ),
         pytest.param(
             lambda: native.add_observation(np.zeros((2, 2)), np.zeros(3), [1.0, 1.0], 1.0, 1.0, 1.0),
