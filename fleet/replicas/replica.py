@@ -160,6 +160,8 @@ class Replica:
         if isinstance(link, Refusal):
             self._refuse(link, now_ns)
         elif link is not None and isinstance(found, Envelope):
+            if found.kind is Kind.LEAVE and link.is_silent:
+                return []  # it has been told, as by the other of two transports
             if link.heard(len(payload), now_ns):
                 return self._counted(self._take(link, found, now_ns))
             self._refuse(Refusal(Refused.TOO_FAST, found.name, f"{found.name} sends too much"), now_ns)

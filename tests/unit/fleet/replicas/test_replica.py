@@ -247,6 +247,15 @@ def test_sibling_that_goes_is_dropped_at_once() -> None:
     assert other.seen == {"x": None}
 
 
+def test_leave_that_comes_by_two_transports_counts_once() -> None:
+    one, other = acquainted()
+    leave = one.replica.leave()
+
+    replies = other.hears([*leave, *leave], 10 * MS)
+
+    assert (replies, other.replica.live, other.replica.counters.silenced) == ([], [], 1)
+
+
 def test_new_life_takes_the_place_of_the_old_one() -> None:
     one, other = acquainted()
     one.channel.put("x", 1)
