@@ -19,6 +19,9 @@ from .channel import MAX_PAYLOAD_BYTES, UNREADABLE, MalformedError
 MAX_KEYS = 100_000
 """Most block keys of one prompt that are sent, 800 kB; of a longer one the beginning."""
 
+MAX_PREDICTED = 1_000_000
+"""Most keys of open predictions in a whole, 8 MB: those of the newest. Older ones are soon confirmed by events."""
+
 MAX_LEARNED = 500_000
 """Most keys of learned blocks in a whole, 4 MB; each endpoint has an equal share. Transports drop what is more than they queue, so
 a longer whole would never be complete; and taking it in would hold the loop until siblings count this replica as silent."""
@@ -169,13 +172,20 @@ class Routes:
         return list(_payloads(changes))
 
     def whole(self) -> Sequence[bytes]:
-        """See `Channel.whole`: open predictions, and the most recently used blocks that endpoints have from routing."""
+        """See `Channel.whole`: the newest open predictions, and the most recently used blocks that endpoints have from routing."""
         now = self._clock()
-        sent = [
-            _sent(_Waiting(number, each.endpoint, each.block_size, each.lookahead, each.keys(), each), now)
-            for each, number in self._own.items()
-            if each.node is not None
-        ]
+        sent: list[Sent] = []
+        n_left = MAX_PREDICTED
+        for each, number in reversed(self._own.items()):
+            if each.node is None:
+                continue
+            keys = each.keys()
+            n_left -= len(keys)
+            if n_left < 0:
+                break
+            sent.append(
+                _sent(_Waiting(number, each.endpoint, each.block_size, each.lookahead, keys, each), now)
+            )
         learners = list(self._atlas.learners())
         share = MAX_LEARNED // max(1, len(learners))
         for endpoint, ledger in learners:

@@ -186,6 +186,17 @@ def test_whole_brings_the_most_recently_used_of_too_many_learned_blocks(
     assert blocks == [12, 0]
 
 
+def test_whole_brings_the_newest_of_too_many_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_PREDICTED", 12)
+    one, other = Place(), Place()
+    for seed in (0, 7, 9):
+        one.send("events", prompt(seed=seed))
+
+    other.routes.replace("a", one.routes.whole())
+
+    assert [other.blocks("events", prompt(seed=seed)) for seed in (0, 7, 9)] == [0, 5, 5]
+
+
 def test_whole_brings_open_predictions_and_learned_blocks() -> None:
     one, other = Place(), Place()
     one.send("events", prompt())
