@@ -327,10 +327,13 @@ def test_uses_of_siblings_are_as_old_as_they_were() -> None:
 def test_uses_of_endpoints_with_long_names_are_shared_and_too_long_ones_spoil_no_others() -> None:
     seen: dict[str, str] = {}
     known = {f"{number:032x}": ("\u4e2d" * 512, 0.0) for number in range(1000)} | {"long": ("n" * 513, 0.0)}
-    mine = SharedUses(lambda *_: None, lambda: known)
+
+    def note(key: str, value: str, _at: float, _now: float) -> None:
+        seen[key] = value
+
     one, other = Uses(lambda: 0.0), Uses(lambda: 0.0)
-    one.use({"p/s": mine})
-    other.use({"p/s": SharedUses(lambda key, value, *_: seen.update({key: value}), dict)})
+    one.use({"p/s": SharedUses(note, lambda: known)})
+    other.use({"p/s": SharedUses(note, dict)})
 
     whole = one.whole()
     other.replace("a", whole)
