@@ -120,6 +120,14 @@ def test_envoy_of_the_pod_is_refused_when_it_cannot_work(values: Manifest, messa
         helm(values)
 
 
+def test_workers_with_an_elected_leader_are_refused_as_the_program_does() -> None:
+    values = {"config": {"server": {"workers": 2}}, "router": SERVERS | {"epp": {"replicas": 2}}}
+    with pytest.raises(HelmError, match="only one would be ready"):
+        helm(values)
+    apart = helm(values | {"router": SERVERS | {"epp": {"replicas": 2, "leaderElection": False}}})
+    assert "metrics-1" in ports(apart)
+
+
 def test_workers_stand_beside_an_envoy_on_another_port() -> None:
     router = STANDALONE["router"] | {"proxy": {"enabled": True, "port": 8000}}
     manifests = helm({"router": router, "config": {"server": {"workers": 2}}})

@@ -83,6 +83,7 @@
 {{- if ne (dig "modelServerProtocol" $servers.protocol $values.inferencePool) "http" }}{{ fail "router.modelServers.protocol (or inferencePool.modelServerProtocol) is not http: prompts are read from HTTP requests alone" }}{{ end -}}
 {{- if and $proxy.enabled (or (ne $proxy.proxyType "envoy") (ne $proxy.mode "sidecar")) }}{{ fail (printf "router.proxy is %s as %s, want envoy as sidecar" $proxy.proxyType $proxy.mode) }}{{ end -}}
 {{- if and $proxy.enabled (eq $secure "true") }}{{ fail "secure-serving is true with router.proxy, whose Envoy asks the picker within the pod in plain text" }}{{ end -}}
+{{- if and $elects (gt (len $perWorker) 1) }}{{ fail (printf "server.workers is %d, and a leader is elected among %d replicas, of whose workers only one would be ready: set config.replicas.transport valkey, or leaderElection false" (len $perWorker) (int $epp.replicas)) }}{{ end -}}
 {{- $builtIn := has $epp.pluginsConfigFile (list "" "default-plugins.yaml" "payload-agnostic.yaml") -}}
 {{- if and (not $builtIn) (not (hasKey $epp.pluginsCustomConfig $epp.pluginsConfigFile)) }}{{ fail (printf "pluginsConfigFile %q is not in pluginsCustomConfig" $epp.pluginsConfigFile) }}{{ end -}}
 {{- dict
