@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from . import _native
 from .columns import HolderColumns
@@ -89,12 +90,36 @@ def prefix_keys(
     extras: Extras | None = None,
     lookahead: int = 0,
 ) -> array[int]:
-    """See `keys.prefix_keys`: same arguments, keys and errors. It also handles prompts with multimodal items.
+    """See `keys.prefix_keys`: same arguments, keys and errors. Blocks that multimodal items touch are keyed in Python.
 
-    Cost: O(n) in tokens, about 0.02 us per block.
+    Cost: O(n) in tokens, about 0.02 us per block, and 1 us per block that an item touches.
     """
-    if extras or tokens.typecode != "I" or block_size < 1:
-        return python_prefix_keys(
-            tokens, block_size, seed=seed, parent=parent, extras=extras, lookahead=lookahead
+    if tokens.typecode != "I" or block_size < 1:
+        return python_prefix_keys(tokens, block_size, seed=seed)
+    keys, n_blocks = array("Q"), max(0, len(tokens) - lookahead) // block_size
+    for first, end, touching in _runs(extras or {}, n_blocks):
+        part = (
+            tokens if end - first == n_blocks else tokens[first * block_size : end * block_size + lookahead]
         )
-    return array("Q", _native.prefix_keys(tokens, block_size, seed, parent, lookahead))
+        if touching:
+            keys += python_prefix_keys(
+                part, block_size, seed=seed, parent=parent, extras=touching, lookahead=lookahead
+            )
+        else:
+            keys.frombytes(_native.prefix_keys(part, block_size, seed, parent, lookahead))
+        parent = BlockKey(keys[-1])
+    return keys
+
+
+def _runs(extras: Extras, n_blocks: int) -> Iterator[tuple[int, int, Extras]]:
+    """Divide the blocks by whether items touch them: begin and end of each run, and its items by block counted from its begin."""
+    end = 0
+    touched = sorted(block for block in extras if block < n_blocks)
+    for _, members in groupby(enumerate(touched), key=lambda each: each[1] - each[0]):
+        blocks = [block for _, block in members]
+        if blocks[0] > end:
+            yield end, blocks[0], {}
+        begin, end = blocks[0], blocks[-1] + 1
+        yield begin, end, {block - begin: extras[block] for block in blocks}
+    if end < n_blocks:
+        yield end, n_blocks, {}

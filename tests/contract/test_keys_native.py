@@ -51,10 +51,29 @@ def test_keys_are_those_of_the_definition(
     assert found == wanted
 
 
-def test_multimodal_items_enter_the_keys() -> None:
-    tokens, extras = array("I", range(12)), {1: [MultimodalKey("image", 1)]}
-    wanted = prefix_keys(tokens, 4, seed=0, extras=extras)
-    assert native_index.prefix_keys(tokens, 4, seed=0, extras=extras) == wanted
+ITEMS = st.lists(st.builds(MultimodalKey, st.text(max_size=3), st.integers(-5, 5)), min_size=1, max_size=2)
+
+
+@given(
+    n_tokens=st.integers(0, 60),
+    block_size=st.integers(1, 7),
+    extras=st.dictionaries(st.integers(0, 20), ITEMS, min_size=1),
+    parent=st.none() | st.integers(0, 2**64 - 1).map(BlockKey),
+    lookahead=st.integers(0, 3) | st.just(100),
+)
+def test_multimodal_items_enter_the_keys_of_the_blocks_that_they_touch(
+    n_tokens: int,
+    block_size: int,
+    extras: dict[int, list[MultimodalKey]],
+    parent: BlockKey | None,
+    lookahead: int,
+) -> None:
+    tokens = array("I", range(n_tokens))
+    found, wanted = (
+        make(tokens, block_size, seed=1, parent=parent, extras=extras, lookahead=lookahead)
+        for make in (native_index.prefix_keys, prefix_keys)
+    )
+    assert found == wanted
 
 
 @pytest.mark.parametrize(("tokens", "block_size"), [(array("I", [1]), 0), (array("Q", [1]), 4)])
