@@ -46,8 +46,12 @@ def expected(info: inspect.Type) -> str:
     return words
 
 
+_INT64 = 2**63 - 1
+"""A limit that is not worth words."""
+
+
 def _limits(info: inspect.IntType | inspect.FloatType) -> str:
-    if info.ge is not None and info.le is not None:
+    if info.ge is not None and info.le is not None and info.le != _INT64:
         return f" from {_limit(info.ge)} to {_limit(info.le)}"
     if info.ge is not None:
         return f" of at least {_limit(info.ge)}"
@@ -55,7 +59,7 @@ def _limits(info: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _limit(value: float) -> str:
-    """Return the limit as text; whole numbers are written in full, since a hash seed has 19 digits."""
+    """Return the limit as text; whole numbers are written in full."""
     return str(int(value)) if value == int(value) else str(value)
 
 
