@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...configs.endpoints import endpoint_addresses
+from ...configs.listeners import TlsConfig
 from ..descriptors import process_budget
 from ..errors import AuthError, TlsError
 from ..http2.library import installed_library
@@ -77,22 +78,33 @@ def _guarded(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _secrets(deployment: Deployment) -> Iterator[Finding]:
-    server = deployment.config.server
+    server, has_tokens = deployment.config.server, True
     try:
-        if TokenFiles(server.auth):
+        has_tokens = bool(TokenFiles(server.auth))
+        if has_tokens:
             yield Finding(State.OK, "tokens can be read")
-        if server.tls.cert_file:
-            left_s = Certificates(server.tls).current().not_after - deployment.wall
-            state = State.FAIL if left_s < 0 else State.WARN if left_s < SOON_S else State.OK
-            yield Finding(
-                state,
-                f"{server.tls.cert_file} ends in {left_s / DAYS_S:.1f} days",
-                "server.tls.certFile, keyFile: a renewed pair in the same files; no restart is needed",
-            )
-        elif not TokenFiles(server.auth):
-            yield Finding(State.OK, "neither token nor certificate is configured")
-    except (AuthError, TlsError) as error:
+    except AuthError as error:
         yield Finding(State.FAIL, str(error), "the file that the message names")
+    certificates = {"server.tls": server.tls} if server.tls.cert_file else {}
+    if server.metrics_tls.cert_file:
+        certificates["server.metricsTls"] = server.metrics_tls.beside(server.tls)
+    for section, tls in certificates.items():
+        yield _certificate(section, tls, deployment.wall)
+    if not has_tokens and not certificates:
+        yield Finding(State.OK, "neither token nor certificate is configured")
+
+
+def _certificate(section: str, tls: TlsConfig, wall: float) -> Finding:
+    """Return whether the files of a section can be used, and for how long."""
+    try:
+        left_s = Certificates(tls, section=section).current().not_after - wall
+    except TlsError as error:
+        return Finding(State.FAIL, str(error), "the file that the message names")
+    return Finding(
+        State.FAIL if left_s < 0 else State.WARN if left_s < SOON_S else State.OK,
+        f"{tls.cert_file} ends in {left_s / DAYS_S:.1f} days",
+        f"{section}.certFile, keyFile: a renewed pair in the same files; no restart is needed",
+    )
 
 
 def _agreed(deployment: Deployment) -> Iterator[Finding]:

@@ -83,6 +83,14 @@ async def test_command_reads_a_running_process_with_its_token(tmp_path: Path) ->
             "secrets-usable", "ok", "ends in 3650.0 days", id="certificate",
         ),
         pytest.param(
+            {"server": {"metricsTls": {"certFile": "tls.crt", "keyFile": "tls.key"}}},
+            "secrets-usable", "ok", "ends in 3650.0 days", id="certificate_of_metrics",
+        ),
+        pytest.param(
+            {"server": {"metricsTls": {"certFile": "nowhere", "keyFile": "tls.key"}}},
+            "secrets-usable", "fail", "server.metricsTls.certFile: cannot read FOLDER/nowhere", id="no_certificate_of_metrics",
+        ),
+        pytest.param(
             {"endpoints": {"static": [{"name": "a", "address": "h:1", "events": ""}]}},
             "events-heard", "warn", "a: has no event stream", id="no_events",
         ),
