@@ -239,4 +239,4 @@ def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bo
     if as_json:
         sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
     else:
-        show(Console(), found)
+        show(Console(markup=False), found)  # names and reasons are text, whatever brackets they have

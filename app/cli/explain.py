@@ -20,6 +20,7 @@ from ...api.rest.decision_models import (
     StageOut,
 )
 from .client import Client
+from .top.names import clean
 
 PREFILL = "prefill"
 """Name of the stage in answers; its module would import numpy, which a question does not need."""
@@ -134,7 +135,9 @@ def _title(decision: DecisionOut) -> str:
     about = "about " if decision.tokens_estimated else ""
     where = f"on {prefill.picked[0]}, which computes it" if prefill is not None else "there"
     of = f", {cached.usable_tokens} of them cached {where}" if cached else ""
-    return f"{decision.request_id}  {when}\n{decision.model}, {about}{decision.tokens} tokens{of} -> {picked}"
+    # both come from the client, and may hold what a terminal obeys
+    request_id, model = clean(decision.request_id), clean(decision.model)
+    return f"{request_id}  {when}\n{model}, {about}{decision.tokens} tokens{of} -> {picked}"
 
 
 def _stages(decision: DecisionOut) -> list[StageOut]:

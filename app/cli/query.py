@@ -12,6 +12,7 @@ from rich.table import Table
 from ...api.rest.decision_models import PrefixOut, ScoredEndpointOut, ScoreResponse
 from ..errors import AskError
 from .client import Client
+from .top.names import clean
 
 Question = dict[str, object]
 
@@ -57,7 +58,9 @@ def fetch_score(client: Client, question: Question) -> ScoreResponse:
 
 def print_score(console: Console, found: ScoreResponse) -> None:
     """Print a row per endpoint, longest prefix first."""
-    console.print(f"{found.model or 'the model'}, {found.tokens} tokens", highlight=False, markup=False)
+    console.print(
+        f"{clean(found.model) or 'the model'}, {found.tokens} tokens", highlight=False, markup=False
+    )
     if found.no_prefix_reason is not None:
         console.print(f"no prefix: {found.no_prefix_reason}", highlight=False, markup=False)
     table = Table(box=None, pad_edge=False)

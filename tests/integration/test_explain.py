@@ -172,3 +172,17 @@ async def test_explain_trusts_the_certificate_it_is_given(tmp_path: Path) -> Non
     assert (trusting[0], wary[0]) == (1, 2)
     assert "no decision is kept" in trusting[2]
     assert "certificate verify failed" in wary[2]
+
+
+async def test_explain_shows_names_as_they_are_but_no_control_character(tmp_path: Path) -> None:
+    endpoints = {"static": [{"name": "[fd00::1]:8000", "address": "[fd00::1]:8000", "metrics": ""}]}
+    async with gateway(tmp_path, endpoints=endpoints) as gate:
+        body = {"model": "\x1b]0;title\x07[/b]", "prompt": [1, 2, 3]}
+        request = await gate.post("/v1/completions", body, ("x-request-id", "r"))
+        status, stdout, _ = await explain("--last", "--url", gate.url)
+        request.call.cancel()
+
+    assert status == 0
+    assert "?]0;title?[/b], 3 tokens" in stdout
+    assert "\x1b" not in stdout
+    assert any(line.startswith("[fd00::1]:8000 ") for line in stdout.splitlines()), stdout

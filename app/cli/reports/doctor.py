@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ....api.rest.doctor_models import CheckOut, DoctorOut
 from ..client import Client
@@ -26,7 +27,7 @@ def print_diagnosis(console: Console, found: DoctorOut) -> None:
     for heading in ("check", "state", "what was seen"):
         table.add_column(heading, overflow="fold")
     for check in found.checks:
-        table.add_row(check.name, f"[{_STYLES[check.state]}]{check.state}[/]", _seen(check))
+        table.add_row(check.name, Text(check.state, _STYLES[check.state]), _seen(check))
     console.print(table, highlight=False)
     for check in found.checks:
         if check.effect is not None:
@@ -42,4 +43,4 @@ def _seen(check: CheckOut) -> str:
         shown = [f"{shown[0]} (and {n_more} more)"]
     elif check.more:
         shown = [*shown, f"and {check.more} more"]
-    return "\n".join(shown).replace("[", r"\[")
+    return "\n".join(shown)
