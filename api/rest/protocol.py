@@ -50,6 +50,8 @@ class _Cycle(Protocol):
     waiting_for_100_continue: bool
     response_started: bool
     response_complete: bool
+    disconnected: bool
+    message_event: asyncio.Event
     on_response: Callable[[], None]
 
 
@@ -99,6 +101,8 @@ class BoundedProtocol(asyncio.Protocol):
     _is_reading = _is_paused = False
     _held: tuple[_Cycle, ASGIApp] | None = None
     """A request whose service begins once everything that has come is parsed."""
+    _served: _Cycle | None = None
+    """The request whose service began last; `cycle` is a later one if another has come meanwhile."""
 
     @property
     def is_waiting(self) -> bool:
@@ -122,6 +126,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._closed()
         self._headers.stop()
         self._response.stop()
+        self._leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -150,6 +155,7 @@ class BoundedProtocol(asyncio.Protocol):
         if self._is_reading:
             self._held = cycle, app
         else:
+            self._served = cycle
             uvicorns: Any = super()
             uvicorns._start_asgi_task(cycle, app)  # noqa: SLF001 - a method that this one extends
 
@@ -199,6 +205,18 @@ class BoundedProtocol(asyncio.Protocol):
         self.rules.on_refused("no_http")
         uvicorns: Any = super()
         uvicorns.send_400_response(msg)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Tell the request in service that nobody takes its response any more.
+
+        uvicorn tells only the last request that came, and only once the transport has reported its end: until then
+        uvloop raises on writes to a transport that is closed.
+        """
+        for cycle in (self._served, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
 
 def bounded(base: type[asyncio.Protocol], rules: ConnectionRules) -> type[asyncio.Protocol]:

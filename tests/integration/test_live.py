@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from support.gateway import FLEET, Gateway, gateway
 from support.leaks import no_new_tasks
@@ -80,6 +81,29 @@ async def test_viewer_does_not_hold_up_the_end(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE_S):  # the listener logs an error if it cancels a call
             await one.content.read()
             await gate.served.process.wait()
+    assert not [line for line in gate.served.log if "ERROR" in line or "Traceback" in line]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(b"\0 is no HTTP\r\n\r\n", id="garbage"),
+        pytest.param(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", id="another_request"),
+    ],
+)
+async def test_viewer_who_sends_more_and_leaves_is_no_error(rest: bytes, tmp_path: Path) -> None:
+    async with gateway(tmp_path) as gate:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gate.served.ports["rest"])
+        writer.write(b"GET /v1/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await reader.readuntil(b"\n\n")
+        await gate.served.until_metric("kvatlas_live_viewers 1.0")
+        writer.write(rest)
+        writer.write_eof()
+        if rest.startswith(b"GET"):
+            await reader.readuntil(b"\n\n")
+            writer.transport.abort()
+        await gate.served.until_metric("kvatlas_live_viewers 0.0")
+        writer.close()
     assert not [line for line in gate.served.log if "ERROR" in line or "Traceback" in line]
 
 
