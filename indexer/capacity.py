@@ -72,7 +72,7 @@ class CapacityGauge:
         """
         if n_blocks < self._held * CLEARED:
             self.n_clears += 1
-        elif n_blocks < self._held + replaced:
+        elif self._held and n_blocks < self._held + replaced:
             self._peaks.append(self._held)
         self._held = n_blocks
 

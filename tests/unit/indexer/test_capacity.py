@@ -72,6 +72,14 @@ def test_tier_that_is_as_full_as_before_was_full_when_blocks_were_replaced(
     assert gauge.observed() == found
 
 
+def test_empty_tier_was_not_full_although_each_batch_removed_what_it_stored() -> None:
+    gauge = CapacityGauge()
+    for _ in range(2 * ENOUGH_PEAKS):
+        gauge.observe(0, replaced=True)
+
+    assert gauge.observed() is None
+
+
 def test_tier_that_falls_below_half_was_emptied() -> None:
     gauge = CapacityGauge()
     for n_blocks in (100, 50, 100, 49, 49, 0):
