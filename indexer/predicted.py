@@ -186,7 +186,7 @@ class PredictedPrefixes:
             entry = self._by_expiry[0][2]
             if entry.node is not None and entry.waits_until > now:
                 heapq.heappop(self._by_expiry)
-                entry.expires_at = now + entry.ttl_s
+                entry.expires_at = max(now + entry.ttl_s, math.nextafter(now, math.inf))
                 self._push(entry)
             else:
                 self.counters.expired += self._drop_next()

@@ -156,6 +156,15 @@ def test_prediction_outlives_its_lifetime_while_the_request_waits() -> None:
     assert predicted.counters.expired == 1
 
 
+def test_prediction_with_a_lifetime_below_the_resolution_of_the_clock_is_renewed_once() -> None:
+    predicted = PredictedPrefixes()
+    keys = keys_of("abab", 1)
+    entry = predicted.add("x", keys, block_size=1, now=1e7, ttl_s=1e-12, wait_s=60.0)
+    assert predicted.match(keys, block_size=1, now=1e7 + 1) == {"x": 4}
+    entry.begun()
+    assert predicted.match(keys, block_size=1, now=1e7 + 2) == {}
+
+
 def test_prediction_expires_when_the_longest_wait_is_over() -> None:
     predicted = PredictedPrefixes()
     keys = keys_of("abab", 1)
