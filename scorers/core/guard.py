@@ -48,12 +48,16 @@ def checked_predictions(
     name: str, plugin: Predictor, request: RequestView, candidates: Candidates
 ) -> tuple[Predictions | None, PluginFault | None]:
     """Return the predictions; a predictor with an invalid result predicts nothing."""
-    predictions = call_plugin(name, plugin.predict, request, candidates)
-    if isinstance(predictions, PluginFault):
-        return None, predictions
-    if predictions is not None and predictions.figures.shape != (N_FIGURES, len(candidates)):
-        return None, PluginFault(name, "wrong_length", f"predicted {predictions.figures.shape}")
-    return predictions, None
+    answer = cast("object", call_plugin(name, plugin.predict, request, candidates))
+    if isinstance(answer, PluginFault):
+        return None, answer
+    if answer is None:
+        return None, None
+    if not isinstance(answer, Predictions):
+        return None, PluginFault(name, "wrong_answer", "the answer is no predictions")
+    if answer.figures.shape != (N_FIGURES, len(candidates)):
+        return None, PluginFault(name, "wrong_length", f"predicted {answer.figures.shape}")
+    return answer, None
 
 
 def checked_verdicts(

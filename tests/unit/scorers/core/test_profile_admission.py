@@ -132,6 +132,16 @@ def test_faulty_predictor_predicts_nothing_and_is_named() -> None:
     assert [(fault.name, fault.reason) for fault in decision.faults] == [("oracle", "wrong_length")]
 
 
+def test_predictor_with_another_answer_than_predictions_is_named() -> None:
+    oracle = Oracle()
+    oracle.predict = lambda request, candidates: [1.0] * len(candidates)  # type: ignore[method-assign,assignment,return-value] # noqa: ARG005
+
+    decision = decide(profile(predictor=oracle), REQUEST, FLEET)
+
+    assert decision.picked
+    assert [(fault.name, fault.reason) for fault in decision.faults] == [("oracle", "wrong_answer")]
+
+
 def test_predictor_learns_from_ends_of_requests() -> None:
     oracle = Oracle()
     whole = profile(predictor=oracle)
