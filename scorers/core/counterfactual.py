@@ -61,8 +61,12 @@ def smallest_change(decision: Decision) -> WeightChange | None:
     total = float(totals[decision.row])
     if total < totals.max():
         return None
+    # negative weights can make a total of large terms small
+    size = float(
+        weighted_sums(decision.scores, [abs(each.weight) for each in decision.scorers])[decision.row]
+    )
     for tie in _ties(decision, totals):
-        change = _past(tie, decision, total)
+        change = _past(tie, decision, size)
         if change is not None:
             return change
     return None
@@ -96,15 +100,16 @@ def _ties(decision: Decision, totals: FloatArray) -> Iterator[_Tie]:
         slopes = scores - scores[row]
         rivals = np.flatnonzero(slopes)
         changes = (totals[row] - totals[rivals]) / slopes[rivals]
-        possible = weight + changes >= 0
-        for change, slope in zip(changes[possible].tolist(), slopes[rivals][possible].tolist(), strict=True):
-            found.append(_Tie(number, weight + change, slope, abs(change)))
+        gains = slopes[rivals]
+        possible = (weight + changes >= 0) | (gains > 0)  # past a tie below 0, the rival leads at 0 too
+        for change, slope in zip(changes[possible].tolist(), gains[possible].tolist(), strict=True):
+            found.append(_Tie(number, weight + change, slope, max(abs(change), -weight)))
     yield from sorted(found, key=lambda each: each.distance)
 
 
-def _past(tie: _Tie, decision: Decision, total: float) -> WeightChange | None:
+def _past(tie: _Tie, decision: Decision, size: float) -> WeightChange | None:
     """Return the nearest weight past the tie at which the picked endpoint loses; None if no finite weight of at least 0 does."""
-    step = max(math.ulp(tie.weight), math.ulp(total) / abs(tie.slope))
+    step = max(math.ulp(tie.weight), math.ulp(size) / abs(tie.slope))
     name, _, before = decision.scorers[tie.term]
     weights = [each.weight for each in decision.scorers]
     for _ in range(MAX_STEPS):

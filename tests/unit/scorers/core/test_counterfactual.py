@@ -26,7 +26,7 @@ ANY = st.floats(0, 1)
 def tables(draw: st.DrawFn, scores: st.SearchStrategy[float]) -> tuple[Rows, list[float]]:
     n_scorers = draw(st.integers(1, 3))
     row = st.lists(scores, min_size=n_scorers, max_size=n_scorers)
-    weights = st.lists(st.integers(0, 12).map(lambda n: n / 4), min_size=n_scorers, max_size=n_scorers)
+    weights = st.lists(st.integers(-8, 12).map(lambda n: n / 4), min_size=n_scorers, max_size=n_scorers)
     return draw(st.lists(row, min_size=1, max_size=4)), draw(weights)
 
 
@@ -35,7 +35,7 @@ def exact_totals(rows: Rows, weights: list[Fraction]) -> list[Fraction]:
 
 
 def nearest_crossing(rows: Rows, weights: list[float], picked: int) -> Fraction | None:
-    """Return the least change of one weight after which another endpoint leads, by trying every tie of two totals."""
+    """Return the least change of one weight, to 0 or more, after which another leads, by trying every tie of two totals."""
     exact = [Fraction(weight) for weight in weights]
     totals = exact_totals(rows, exact)
     changes: list[Fraction] = []
@@ -44,8 +44,8 @@ def nearest_crossing(rows: Rows, weights: list[float], picked: int) -> Fraction 
             gain = Fraction(row[term]) - Fraction(rows[picked][term])
             if gain:
                 change = (totals[picked] - total) / gain
-                if weight + change > 0 or (weight + change == 0 and gain > 0):
-                    changes.append(abs(change))
+                if weight + change > 0 or gain > 0:
+                    changes.append(abs(max(weight + change, Fraction(0)) - weight))
     return min(changes, default=None)
 
 
@@ -71,7 +71,7 @@ def test_change_is_the_smallest_of_all_and_changes_the_pick(table: tuple[Rows, l
     before = [Fraction(weight) for weight in weights]
     before[number] += (Fraction(change.new_weight) - before[number]) * Fraction(999, 1000)
     totals = exact_totals(rows, before)
-    assert totals[picked] == max(totals) or smallest == 0
+    assert totals[picked] == max(totals) or smallest == 0 or before[number] < 0
 
 
 @given(table=tables(ANY))
@@ -111,6 +111,8 @@ def test_leaders_are_those_of_the_decision_with_the_other_weights(
         pytest.param([[1, 0], [0, 0.5]], [1, 1], "s0", 0.5, ("e1",), id="nearer_of_two_ways"),
         pytest.param([[1, 0.5], [0, 0.75], [0, 1]], [1, 1], "s0", 0.5, ("e2",), id="best_of_the_rest"),
         pytest.param([[1, 0], [0, 1], [0, 1]], [2, 1], "s0", 1.0, ("e1", "e2"), id="two_together"),
+        pytest.param([[0, 0.5], [1, 0.75]], [-2, 1], "s0", 0.0, ("e1",), id="negative_beyond_its_tie"),
+        pytest.param([[0.5, 0.25], [0.5, 0.75]], [1, -2], "s1", 0.0, ("e1",), id="terms_that_cancel_out"),
     ],
 )
 def test_change_in_hand_computed_cases(
