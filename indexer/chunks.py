@@ -47,7 +47,7 @@ class TailColumns(Saved, frozen=True):
 class SavedChunks(Saved, frozen=True):
     """Learned chunk sizes by tier, and tails."""
 
-    sizes: dict[TierId, Annotated[int, Meta(ge=1, le=2**32)]]
+    sizes: dict[TierId, Annotated[int, Meta(ge=1, lt=2**32)]]
     tails: tuple[TailColumns, ...]
 
 

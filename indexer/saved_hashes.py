@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
 
 from ..events.model import BlockStored, EngineHash, ExtraKey
 from .columns import Column, Saved, check_columns
@@ -14,9 +17,9 @@ class ParkedStore(Saved, frozen=True):
     """A store event with an unknown parent, and the inputs of its keys; fields as in `BlockStored`."""
 
     hashes: Column
-    parent: int
+    parent: Annotated[int, Meta(ge=0)]
     tokens: Column
-    block_size: int
+    block_size: Annotated[int, Meta(ge=1, lt=2**31)]
     lora_name: str | None
     extra_keys: tuple[tuple[ExtraKey, ...] | None, ...] | None
     lookahead: Column | None = None

@@ -217,6 +217,36 @@ def test_contradictory_file_is_refused_though_its_checksum_is_right(data: bytes,
 
 
 LONG, SHORT = array("Q", [1]), array("I", [1])
+
+
+def parked(*, parent: int, block_size: int) -> dict[str, object]:
+    tokens = array("I", [1] * block_size)
+    store = ParkedStore(
+        hashes=LONG, parent=parent, tokens=tokens, block_size=block_size, lora_name=None, extra_keys=None
+    )
+    return {"parked": (store,)}
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "said"),
+    [
+        pytest.param("chunks", {"sizes": {TierId(1): 2**32}}, "<= 4294967295", id="chunk_size"),
+        pytest.param("hashes", parked(parent=-1, block_size=1), ">= 0", id="parent"),
+        pytest.param("hashes", parked(parent=9, block_size=0), ">= 1", id="block_size"),
+    ],
+)
+def test_number_that_no_ledger_can_hold_is_refused(part: str, changes: dict[str, object], said: str) -> None:
+    replace, atlas = msgspec.structs.replace, filled()
+    endpoint = saved_endpoint(atlas, "a")
+    (rank,) = endpoint.ranks
+    books = replace(rank.books, **{part: replace(getattr(rank.books, part), **changes)})
+    ranks = (replace(rank, books=books),)
+    data = encoded(make_head(atlas), [replace(endpoint, ranks=ranks)], fleet("TAPE"))
+    with pytest.raises(SnapshotError, match=said) as refused:
+        read(data)
+    assert refused.value.reason == "damaged"
+
+
 PLACE = Place(TierId(0), 0)
 CLAIM = Claim(PLACE, tail=False)
 
