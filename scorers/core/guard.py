@@ -161,6 +161,9 @@ def _is_row(answer: object, n_rows: int) -> bool:
 def _description(error: Exception) -> str:
     """Return type, message and source line of the exception, as one line."""
     where = traceback.extract_tb(error.__traceback__)[-1]
-    message = " ".join(str(error).split())[:MAX_DETAIL_CHARS]
+    try:
+        message = " ".join(str(error).split())[:MAX_DETAIL_CHARS]
+    except Exception:  # noqa: BLE001 - the exception may be a plugin's own
+        message = "without a readable message"
     file_name = where.filename.rpartition("/")[2]
     return f"{type(error).__name__}: {message} ({file_name}:{where.lineno})"

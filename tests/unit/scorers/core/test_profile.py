@@ -168,6 +168,15 @@ def raising(_: Candidates) -> object:
     raise ValueError("first line\nsecond line")
 
 
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("without a message")
+
+
+def raising_mute(_: Candidates) -> object:
+    raise MuteError
+
+
 def nothing(_: Candidates) -> object:
     return None
 
@@ -197,6 +206,9 @@ def short_inputs(_: Candidates) -> object:
     [
         pytest.param(
             raising, "raised", "ValueError: first line second line (test_profile.py:", (0.0, 0.0), id="raises"
+        ),
+        pytest.param(
+            raising_mute, "raised", "MuteError: without a readable message", (0.0, 0.0), id="raises_mute"
         ),
         pytest.param(nothing, "raised", "AttributeError: 'NoneType'", (0.0, 0.0), id="nothing"),
         pytest.param(words, "raised", "AttributeError: 'list'", (0.0, 0.0), id="no_ratings"),
