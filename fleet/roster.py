@@ -144,6 +144,7 @@ class Roster:
         gone = [name for name in self._wanted if name not in wanted]
         for name in gone:
             self._fleet.hide(name)
+        self._hidden.update(gone)  # shown again if they are wanted again before they are removed
         return gone
 
     def removing(self, names: Iterable[str]) -> Iterator[None]:

@@ -228,7 +228,7 @@ class LiveConfig:
                 generation = generation or self.generation + 1
                 if self._prepare is not None:
                     await self._prepare(plan)
-                self._switch(plan, generation)
+                self._switch_or_back(plan, generation)
         except (ConfigRefusedError, SchedulingError) as error:
             raise ConfigRefusedError(f"{origin}: {error}") from error
         self.loaded = loaded.config
@@ -239,8 +239,29 @@ class LiveConfig:
         self.generation = generation
         self._metrics.loaded(why, "applied")
         self._log_changes(found, (*loaded.notes, *plan.notes), origin)
-        await self._settle()
+        try:
+            await self._settle()
+        except Exception:
+            # the change is in force, and whoever made it has to know that
+            log.exception(
+                "configuration generation %d is in force, but what it frees is not all freed", self.generation
+            )
         return found
+
+    def _switch_or_back(self, plan: Plan, generation: int) -> None:
+        """Put a plan in force. After any error, the one before is in force as a whole.
+
+        Raises:
+            ConfigRefusedError: it cannot be put in force.
+        """
+        try:
+            self._switch(plan, generation)
+        except ConfigRefusedError:
+            raise
+        except Exception as error:  # a fault of ours, which may have come after a part of the switch
+            log.exception("a configuration could not be put in force; the one before is applied again")
+            self._switch(self.plan, self.generation)
+            raise ConfigRefusedError(f"it failed with {type(error).__name__}: {error}") from error
 
     def _log_changes(self, found: list[Change], notes: tuple[str, ...], origin: str) -> None:
         log.info("configuration generation %d is in force (%s):", self.generation, origin)

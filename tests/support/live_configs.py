@@ -27,15 +27,23 @@ class Process:
     switched: list[tuple[int, KVAtlasConfig]] = field(default_factory=list[tuple[int, KVAtlasConfig]])
     settled: int = 0
     refusal: str | None = None
+    faults: list[Exception] = field(default_factory=list[Exception])
+    """Raised by the next switches, after a part of each."""
+    settle_faults: list[Exception] = field(default_factory=list[Exception])
+    """Raised while the next changes settle."""
     follower: ConfigFollower = field(init=False)
 
     def switch(self, plan: Plan, generation: int) -> None:
         if self.refusal is not None:
             raise ConfigRefusedError(self.refusal)
         self.switched.append((generation, plan.config))
+        if self.faults:
+            raise self.faults.pop(0)
 
     async def settle(self) -> None:
         await asyncio.sleep(0)
+        if self.settle_faults:
+            raise self.settle_faults.pop(0)
         self.settled += 1
 
     def value(self, metric: str, **labels: str) -> float | None:

@@ -291,6 +291,18 @@ async def test_endpoints_come_and_go_one_by_one_and_requests_see_one_switch() ->
         assert roster.wanted == wanted
 
 
+async def test_endpoint_takes_requests_again_if_it_is_wanted_again_before_it_was_removed() -> None:
+    start = wanted_endpoints(with_endpoints(A, B))
+    async with make_fleet(with_endpoints(A, B)) as fleet:
+        roster = Roster(fleet)
+        roster.bring_to(start)
+
+        assert roster.switch(wanted_endpoints(with_endpoints(A))) == ["b"]
+        assert chosen_from(fleet) == ["a"]
+        assert roster.switch(start) == []
+        assert chosen_from(fleet) == ["a", "b"]
+
+
 async def test_switch_moves_endpoints_at_once() -> None:
     wanted = wanted_endpoints(with_endpoints(make_endpoint("a", 9)))
     async with make_fleet() as fleet:

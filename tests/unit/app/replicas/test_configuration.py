@@ -102,6 +102,21 @@ async def nodes(folder: Path, names: str = "abc", *, silent_ms: int = 5000) -> A
             await found.stop()
 
 
+async def test_later_changes_are_made_after_one_that_failed_midway(tmp_path: Path) -> None:
+    async with nodes(tmp_path) as all_:
+        before = all_.queues()
+        all_.nodes["b"].process.faults = [RuntimeError("no such row")]
+
+        with pytest.raises(
+            ConfigRefusedError, match=r"in force on no replica: b: .*RuntimeError: no such row"
+        ):
+            await all_.nodes["b"].answers.set_weights({"queue": 5})
+        assert all_.queues() == before
+
+        await all_.nodes["b"].answers.set_weights({"queue": 6})
+        assert all_.queues() == [6, 6, 6]
+
+
 async def test_change_is_in_force_on_all_when_its_caller_has_the_answer(tmp_path: Path) -> None:
     async with nodes(tmp_path) as all_:
         answer = await all_.nodes["b"].answers.set_weights({"queue": 5})

@@ -10,6 +10,7 @@ import pytest
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.routing.plan.config_files import ConfigFollower
 from kvatlas.routing.plan.live import MAX_LOGGED_CHANGES, LiveConfig
 from kvatlas.routing.plan.metrics import ConfigMetrics
@@ -269,6 +270,43 @@ async def test_impossible_weights_change_nothing(tmp_path: Path, process: Proces
 
     assert (live.generation, process.switched) == (1, [])
     assert process.value("loads_total", source="rest", outcome="refused") == 1
+
+
+async def test_change_that_fails_midway_is_refused_and_the_one_before_is_applied_again(
+    tmp_path: Path, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = live_config(tmp_path / "kvatlas.yaml", "weights: {queue: 2}", process)
+    before = live.in_force
+    process.faults = [RuntimeError("no such row")]
+
+    with pytest.raises(
+        ConfigRefusedError, match=r"PUT /v1/weights: it failed with RuntimeError: no such row"
+    ):
+        await live.set_weights({"queue": 7})
+
+    assert (live.generation, live.in_force) == (1, before)
+    assert queues(process) == [(2, 7.0), (1, 2.0)]
+    assert process.value("loads_total", source="rest", outcome="refused") == 1
+    assert "no such row" in caplog.text
+    await live.set_weights({"queue": 8})
+    assert queues(process)[2:] == [(2, 8.0)]
+
+
+async def test_change_is_said_to_be_in_force_although_what_it_frees_is_not_all_freed(
+    tmp_path: Path, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    live, told = live_config(tmp_path / "kvatlas.yaml", "", process), list[int]()
+    process.settle_faults = [RuntimeError("no such endpoint")]
+
+    async def on_change() -> None:
+        told.append(live.generation)
+
+    live.on_change = on_change
+    changes = await live.set_weights({"queue": 7})
+
+    assert [str(each) for each in changes] == ["weights.queue: 2 -> 7"]
+    assert (live.generation, live.in_force.weights.queue, told) == (2, 7.0, [2])
+    assert "generation 2 is in force, but" in caplog.text
 
 
 async def test_process_without_a_file_takes_weights_and_follows_nothing(process: Process) -> None:
