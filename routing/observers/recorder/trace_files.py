@@ -84,8 +84,13 @@ class TraceFiles:
         return file
 
     def _free_space(self) -> None:
-        """Delete the oldest files, of any run, until one more of full size fits."""
-        files = sorted((path, path.stat().st_size) for path in self.folder.glob(PATTERN))
+        """Delete the oldest files, those of other runs first, until one more of full size fits."""
+        # names alone would put this run before earlier ones if the clock was set back
+        own = f"requests-{self._run}-"
+        files = sorted(
+            ((path, path.stat().st_size) for path in self.folder.glob(PATTERN)),
+            key=lambda each: (each[0].name.startswith(own), each[0]),
+        )
         room = self.max_file_bytes * (self._max_files - 1)
         while len(files) >= self._max_files or sum(size for _, size in files) > room:
             files.pop(0)[0].unlink()

@@ -58,6 +58,18 @@ def test_files_stay_within_the_bound_and_each_is_a_trace_of_its_own(tmp_path: Pa
     assert len(kept) > 8
 
 
+def test_files_of_earlier_runs_are_deleted_first_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    earlier = [f"requests-20990101T000000Z-00000{number}.jsonl" for number in (1, 2)]
+    for name in earlier:
+        (tmp_path / name).write_bytes(b"{}\n")
+    files = make_files(tmp_path)
+    for number in range(12):
+        files.write(line(number))
+    files.close()
+
+    assert names(tmp_path) == [*(f"{RUN}-00000{number}.jsonl" for number in (1, 2, 3)), earlier[1]]
+
+
 @pytest.mark.parametrize("deleted", ["file", "folder"])
 def test_another_file_is_begun_when_somebody_deletes_the_one_being_written(
     deleted: str, tmp_path: Path
