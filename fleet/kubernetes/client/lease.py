@@ -15,11 +15,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from .list_watch import Pause
 from .wire import DECODE_ERRORS
+
+_Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -27,13 +31,13 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     holder_identity: str | None = None
     """Identity of the holder; absent or empty if nobody holds it."""
-    lease_duration_seconds: int | None = None
+    lease_duration_seconds: _Int32 | None = None
     """Time without renewal after which others may take it, seconds."""
     acquire_time: str | None = None
     """Time at which the holder took it; UTC with microseconds."""
     renew_time: str | None = None
     """Time of the last renewal; UTC with microseconds."""
-    lease_transitions: int | None = None
+    lease_transitions: _Int32 | None = None
     """Number of changes of the holder."""
 
 
@@ -204,7 +208,8 @@ class LeaseElection:
     @property
     def _duration_s(self) -> float:
         """Time without renewal after which the known Lease may be taken."""
-        return (self._known and self._known.spec.lease_duration_seconds) or self._terms.lease_s
+        given_s = (self._known.spec.lease_duration_seconds or 0) if self._known is not None else 0
+        return given_s if given_s > 0 else self._terms.lease_s
 
     def _stop(self) -> None:
         self._renewed_until = self._held_until = -math.inf

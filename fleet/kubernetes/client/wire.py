@@ -11,6 +11,9 @@ import msgspec
 
 from .errors import Failure, MalformedError
 
+MAX_WAIT_S = 2**31 - 1
+"""Longest wait that a Status can ask for; the field is an int32, and a number far beyond has no float."""
+
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All that decoding raises for bytes from outside; the last for values that are nested too deeply."""
 
@@ -105,7 +108,7 @@ class Status(Wire, frozen=True):
             "expired" if expired else "http_status",
             f"{self.code} {self.reason}: {self.message}",
             status=self.code,
-            retry_after_s=float(wait_s) if wait_s > 0 else None,
+            retry_after_s=float(min(wait_s, MAX_WAIT_S)) if wait_s > 0 else None,
         )
 
 

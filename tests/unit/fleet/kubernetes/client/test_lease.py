@@ -224,6 +224,25 @@ def test_nothing_is_given_up_when_the_lease_is_not_ours() -> None:
     assert made.release(wall=WALL) is None
 
 
+def test_lease_without_a_possible_duration_is_taken_after_the_usual_one() -> None:
+    made = election()
+    found = read_lease(
+        b'{"metadata":{"name":"x"},"spec":{"holderIdentity":"other","leaseDurationSeconds":-5}}'
+    )
+    assert found is not None
+    made.found(found, now=0)
+    assert isinstance(made.step(0, wall=WALL), Pause)
+    made.found(found, now=14)
+    assert isinstance(made.step(14, wall=WALL), Pause)
+    made.found(found, now=15)
+    assert wanted(made, 15).lease.spec.holder_identity == "me"
+
+
+def test_lease_with_a_number_that_has_no_float_is_none() -> None:
+    body = b'{"metadata":{"name":"x"},"spec":{"holderIdentity":"other","leaseDurationSeconds":%b}}'
+    assert read_lease(body % (b"9" * 400)) is None
+
+
 def test_lease_is_read_when_it_is_one() -> None:
     assert read_lease(msgspec.json.encode(lease("a", leaseDurationSeconds=4))) == lease(
         "a", leaseDurationSeconds=4
