@@ -131,43 +131,42 @@ class Elector:
         return min(self._limit_s, 0.9 * left_s) if left_s > 0 else self._limit_s
 
     async def _read(self) -> None:
-        self._failure = None
+        self._failure, limit_s = None, self._time_limit_s()
         try:
-            body = await self._fetch()
+            body = await self._server.send("GET", self.path, limit_s=limit_s)
         except RequestFailedError as error:
             if error.failure.status == 404:
                 self._election.found(None, now=self._clock())
             else:
-                self._failed(error.failure)
+                self._failed(error.failure, limit_s)
             return
         lease = read_lease(body)
         if lease is None:
-            self._failed(Failure("malformed", f"{self.path} is not a Lease"))
+            self._failed(Failure("malformed", f"{self.path} is not a Lease"), limit_s)
         else:
             self._election.found(lease, now=self._clock())
 
     async def _write(self, write: WriteLease) -> None:
-        asked_at, self._failure = self._clock(), None
+        asked_at, self._failure, limit_s = self._clock(), None, self._time_limit_s()
         body = msgspec.json.encode(write.lease)
         method, path = ("POST", self._collection) if write.is_new else ("PUT", self.path)
         try:
-            body = await self._server.send(method, path, body=body, limit_s=self._time_limit_s())
+            body = await self._server.send(method, path, body=body, limit_s=limit_s)
         except RequestFailedError as error:
             if error.failure.status == 409:
                 self._election.refused(now=self._clock())
             else:
-                self._failed(error.failure)
+                self._failed(error.failure, limit_s)
             return
         self._election.written(read_lease(body) or write.lease, now=self._clock(), asked_at=asked_at)
 
-    def _failed(self, failure: Failure) -> None:
-        level = logging.DEBUG if self.problem else logging.WARNING
-        effect = (
-            "; this process leads on until the API server answers" if failure.is_outage and self.leads else ""
-        )
-        log.log(level, "the Lease cannot be used: %s%s", failure.message, effect)
+    def _failed(self, failure: Failure, limit_s: float) -> None:
         self._failure = failure
-        self._election.failed(now=self._clock(), is_outage=failure.is_outage)
+        is_cut = failure.reason == "timeout" and limit_s < self._limit_s
+        is_outage = self._election.failed(now=self._clock(), is_outage=failure.is_outage, is_cut=is_cut)
+        level = logging.DEBUG if self.problem else logging.WARNING
+        effect = "; this process leads on until the API server answers" if is_outage and self.leads else ""
+        log.log(level, "the Lease cannot be used: %s%s", failure.message, effect)
 
     def _look(self) -> None:
         leads = self._election.leads(self._clock())

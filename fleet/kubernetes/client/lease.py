@@ -112,7 +112,7 @@ class LeaseElection:
     def __init__(self, name: str, *, identity: str, terms: Terms, rng: Callable[[], float]) -> None:
         self._name, self._identity, self._terms, self._rng = name, identity, terms, rng
         self._known: Lease | None = None
-        self._is_known = False
+        self._is_known = self._was_refused = False
         self._silent_since: float | None = None
         self._next_at = 0.0
         self._renewed_until = self._held_until = -math.inf
@@ -163,7 +163,7 @@ class LeaseElection:
 
     def written(self, lease: Lease, *, now: float, asked_at: float) -> None:
         """Take the Lease as written; this process leads for `renew_s` from `asked_at`."""
-        self._known, self._is_known = lease, True
+        self._known, self._is_known, self._was_refused = lease, True, False
         self._silent_since = now
         self._renewed_until = asked_at + self._terms.renew_s
         self._wait(now)
@@ -174,20 +174,27 @@ class LeaseElection:
         self._held_until = -math.inf
         self._wait(now)
 
-    def failed(self, *, now: float, is_outage: bool) -> None:
-        """Handle a failed request. The Lease is read next, since a lost request may have changed it.
+    def failed(self, *, now: float, is_outage: bool, is_cut: bool = False) -> bool:
+        """Handle a failed request; return whether it counts as an outage.
+
+        The Lease is read next, since a lost request may have changed it.
 
         Args:
             now: monotonic seconds.
             is_outage: whether the API server did not answer or is out of order. A lead lasts `renew_s` longer then;
                 otherwise it expires by time.
+            is_cut: whether the answer was awaited for less than usual, since the lead was about to expire. A server that
+                has refused something since the last renewal is not out of order then.
         """
         self._is_known = False
+        is_outage = is_outage and not (is_cut and self._was_refused)
+        self._was_refused = self._was_refused or not is_outage
         if is_outage:
             self._silent_since = None
             if self.leads(now):
                 self._held_until = now + self._terms.renew_s
         self._wait(now)
+        return is_outage
 
     def release(self, *, wall: float) -> WriteLease | None:
         """Return the step that gives up the Lease, None if this process does not hold it."""

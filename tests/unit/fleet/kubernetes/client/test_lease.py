@@ -135,6 +135,33 @@ def test_lead_of_an_outage_ends_when_the_server_refuses_from_then_on() -> None:
     assert (made.leads(14.9), made.leads(15)) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("is_cut", "leads"),
+    [pytest.param(True, False, id="in_what_was_left"), pytest.param(False, True, id="in_the_usual_time")],
+)
+def test_lead_of_a_refused_process_lasts_only_if_the_server_had_time_to_answer(
+    is_cut: bool, leads: bool
+) -> None:
+    made = election()
+    made.found(None, now=0)
+    made.written(lease("me"), now=0, asked_at=0)
+    for now in (2, 4, 6, 8):
+        made.found(lease("me"), now=now)
+        made.failed(now=now, is_outage=False)
+    made.found(lease("me"), now=9)
+    made.failed(now=9.9, is_outage=True, is_cut=is_cut)
+    assert made.leads(10.1) is leads
+
+
+def test_lead_lasts_when_a_slow_server_stops_to_answer_in_what_was_left() -> None:
+    made = election()
+    made.found(None, now=0)
+    made.written(lease("me"), now=0, asked_at=0)
+    made.found(lease("me"), now=6)
+    made.failed(now=9.9, is_outage=True, is_cut=True)
+    assert made.leads(10.1)
+
+
 @pytest.mark.parametrize("answer", ["another holder", "conflict"])
 def test_lead_of_an_outage_ends_at_once_when_another_process_has_written(answer: str) -> None:
     made = election()
