@@ -44,6 +44,11 @@ class LmcachePublishers:
         self._waiting: dict[str, CacheBatch] = {}
         """Capacities that came before the size of a chunk is known, by instance."""
         self.counts: Counter[str] = Counter()
+        self._instances_of: dict[str, list[str]] = {}
+        for instance, names in instances.items():
+            for name in names:
+                self._instances_of.setdefault(name, []).append(instance)
+        fleet.forgotten.append(self._forget)
 
     def families(self) -> Iterator[Metric]:
         """Yield the counts as metrics."""
@@ -83,6 +88,9 @@ class LmcachePublishers:
             for rank in ranks:
                 if await is_free(rank, self._fleet):
                     rank.ledger.apply(AllBlocksCleared(medium=L1))
+            ranks = self._ranks(batch.instance_id)  # others may have come and gone meanwhile
+            if not ranks:
+                return
         if self._models and any(entry.key.model_name not in self._models for entry in batch.entries):
             self.counts["other_model"] += 1
             return
@@ -134,6 +142,13 @@ class LmcachePublishers:
         if self._fleet.settings.configured_capacity(tier) == "auto":
             for rank, blocks in known:
                 rank.ledger.set_capacity(tier, max(1, batch.capacity_bytes // size * blocks))
+
+    def _forget(self, endpoint: str) -> None:
+        """Forget what the instances of an endpoint said, unless another endpoint loads from them too."""
+        for instance in (endpoint, *self._instances_of.get(endpoint, ())):
+            if not self._ranks(instance):
+                for each in (self._chunk_bytes, self._revisions, self._waiting):
+                    each.pop(instance, None)
 
     def _ranks(self, instance_id: str) -> list[Rank]:
         names = self._instances.get(instance_id, (instance_id,))

@@ -262,6 +262,30 @@ async def test_capacity_of_a_restarted_server_counts_from_its_first_revision_on(
     assert capacity(served) == 2 * 64 // BLOCK
 
 
+async def test_capacity_of_an_endpoint_that_comes_again_does_not_wait_for_a_later_revision(
+    served: Served,
+) -> None:
+    await served.publishers.take([
+        batch(1, entries=[entry(0)]),
+        batch(2, kind="config", capacity_bytes=1999, capacity_revision=3),
+    ])  # fmt: skip
+    endpoint = served.fleet.get("a")
+    assert endpoint is not None
+    await served.fleet.remove("a")
+    served.fleet.add("a", endpoint.addresses, {})
+    served.fleet.atlas.apply("a", 0, [BlockStored((EngineHash(7),), None, array("I", [1] * BLOCK), BLOCK)])
+
+    await served.publishers.take([
+        batch(3, kind="config", capacity_bytes=2999, capacity_revision=1),
+        batch(4, entries=[entry(0)]),
+    ])  # fmt: skip
+
+    returned = served.fleet.get("a")
+    assert returned is not None
+    tier = served.fleet.atlas.tiers.configured[1]
+    assert [rank.ledger.capacity(tier) for rank in returned.ranks] == [2 * 64 // BLOCK]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
