@@ -46,8 +46,8 @@ def parse_document(raw: bytes) -> Document | Problem:
         root = yaml.compose(raw, Loader=yaml.SafeLoader)
         if root is None:
             return Problem("the file is empty")
-        repeated = _repeated_key(root)
-        return repeated or Document(data=yaml.safe_load(raw), root=root)
+        problem = _first_problem(root)
+        return problem or Document(data=yaml.safe_load(raw), root=root)
     except yaml.MarkedYAMLError as error:
         return _syntax_problem(error)
     except yaml.reader.ReaderError as error:
@@ -74,8 +74,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     return Problem(message, line=mark.line + 1 if mark else None)
 
 
-def _repeated_key(root: yaml.Node) -> Problem | None:
-    """Return the first repeated key of a mapping, of which YAML would silently use the last. Each node is visited once."""
+def _first_problem(root: yaml.Node) -> Problem | None:
+    """Return the first repeated key or impossible text that is found. Each node is visited once."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -83,17 +83,38 @@ def _repeated_key(root: yaml.Node) -> Problem | None:
         if id(node) in seen:
             continue
         seen.add(id(node))
+        problem = None
         if isinstance(node, yaml.MappingNode):
-            lines: dict[str, int] = {}
-            for key, value in node.value:
-                waiting.append(value)
-                name = str(key.value)
-                line = key.start_mark.line + 1
-                if name in lines:
-                    return Problem(
-                        f"key {name!r} is repeated, first on line {lines[name]}; keep one", line=line
-                    )
-                lines[name] = line
+            problem = _repeated_key(node)
+            waiting.extend(each for pair in node.value for each in pair)
         elif isinstance(node, yaml.SequenceNode):
             waiting.extend(node.value)
+        elif isinstance(node, yaml.ScalarNode):
+            problem = _impossible_text(node)
+        if problem is not None:
+            return problem
     return None
+
+
+def _repeated_key(mapping: yaml.MappingNode) -> Problem | None:
+    """Return a key that is repeated, of which YAML would silently use the last value."""
+    lines: dict[str, int] = {}
+    for key, _ in mapping.value:
+        name = str(key.value)
+        line = key.start_mark.line + 1
+        if name in lines:
+            return Problem(f"key {name!r} is repeated, first on line {lines[name]}; keep one", line=line)
+        lines[name] = line
+    return None
+
+
+def _impossible_text(scalar: yaml.ScalarNode) -> Problem | None:
+    """Return what an escape wrote that no file name, header or JSON can hold."""
+    found = next((each for each in str(scalar.value) if each == "\0" or "\ud800" <= each <= "\udfff"), None)
+    if found is None:
+        return None
+    what, remedy = "half of a character", "write the whole character"
+    if found == "\0":
+        what, remedy = "a zero byte", "remove it"
+    line = scalar.start_mark.line + 1
+    return Problem(f"the text has \\u{ord(found):04x}, {what}; {remedy}", line=line)

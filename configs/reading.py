@@ -32,7 +32,8 @@ def read_document(path: str | Path | GivenText) -> Document:
     Raises:
         ConfigError: the file cannot be read or is not YAML.
     """
-    raw = path.text.encode() if isinstance(path, GivenText) else _read(Path(path))
+    # a command line that is no UTF-8 becomes the bytes that it was, which are refused as those of a file are
+    raw = path.text.encode(errors="surrogateescape") if isinstance(path, GivenText) else _read(Path(path))
     document = parse_document(raw)
     if isinstance(document, Problem):
         raise ConfigError(str(path), [document])

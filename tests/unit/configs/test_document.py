@@ -50,6 +50,13 @@ def parsed(text: str) -> Document:
         pytest.param(
             b"a: 2024-99-99\n", "not a readable YAML value: month must be in 1..12", id="impossible_date"
         ),
+        pytest.param(
+            b'a: 1\nb: ["\\ud800"]\n',
+            r"line 2: the text has \ud800, half of a character; write the whole character",
+            id="lone_surrogate",
+        ),
+        pytest.param(b'a: 1\n"x\\ud83d": 2\n', r"line 2: the text has \ud83d, half", id="surrogate_in_a_key"),
+        pytest.param(b'a: "x\\0y"\n', r"line 1: the text has \u0000, a zero byte; remove it", id="zero_byte"),
         pytest.param(b"a: !!bool x\n", "not a readable YAML value: one with a tag", id="tag_of_bool"),
         pytest.param(b"a: !!int ''\n", "not a readable YAML value: one with a tag", id="tag_of_int"),
         pytest.param(b"a: !!float ''\n", "not a readable YAML value: one with a tag", id="tag_of_float"),

@@ -61,6 +61,11 @@ def test_error_in_a_text_is_placed_by_its_name_and_line() -> None:
         ConfigFiles(None, GivenText("--config-text", EPP.replace("queue-scorer", "nothing"))).load()
 
 
+def test_text_of_a_command_line_that_is_no_utf8_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--config-text: not a UTF-8 text"):
+        ConfigFiles(None, GivenText("--config-text", EPP + "\udcff")).load()
+
+
 EPP = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: queue-scorer}]\n"
 
 
