@@ -15,7 +15,7 @@ from ...configs.changes import Change
 from ...configs.errors import ConfigError
 from ...events.errors import KVAtlasError
 from ...fleet.errors import ConfigRefusedError
-from ...fleet.replicas.agreement import Agreement, Check, Outcome, PutInForce
+from ...fleet.replicas.agreement import LARGE, Agreement, Check, Outcome, PutInForce
 from ...fleet.replicas.word import Changes
 from ...fleet.replicas.words import Words
 from ...routing.plan.live import LiveConfig
@@ -134,9 +134,9 @@ class SharedConfiguration:
             del self._waiting[ticket]
         if outcome.stamp is None:
             reasons = "; ".join(f"{name}: {why}" for name, why in outcome.refusals.items())
-            raise ConfigRefusedError(
-                f"in force on no replica: {reasons}. With ?force=true it is in force here, and the others follow when they can"
-            )
+            may_force = not force and LARGE not in outcome.refusals.values()
+            remedy = ". With ?force=true it is in force here, and the others follow when they can"
+            raise ConfigRefusedError(f"in force on no replica: {reasons}{remedy if may_force else ''}")
         return Agreed(self._made, outcome.refusals)
 
     async def catch_up(self) -> None:

@@ -219,9 +219,12 @@ class Agreement:
         """Propose, decide or withdraw the change whose turn it is."""
         if asked.force:
             if self._putting is None:
-                asked.is_decided = True
-                stamp = self._next_stamp()
-                self._put(self._newest().with_(asked.changed, stamp))
+                changes = self._newest().with_(asked.changed, self._next_stamp())
+                if changes.is_large:
+                    self._end(Outcome(asked.ticket, None, {self._word.name: LARGE}))
+                else:
+                    asked.is_decided = True
+                    self._put(changes)
         elif asked.proposal is None:
             if self._may_propose():
                 self._propose(asked)
@@ -237,7 +240,7 @@ class Agreement:
         asked.proposal = Proposal(stamp, self._word.changes.stamp, asked.changed)
         asked.voters = frozenset(self._living()) | self._words.keys()
         asked.ends_ns = self._clock() + self._limit_ns
-        if len(msgspec.msgpack.encode(self._changed(asked.proposal))) > MAX_CHANGES_BYTES:
+        if self._changed(asked.proposal).is_large:
             self._end(Outcome(asked.ticket, None, {self._word.name: LARGE}))
         else:
             self._say(proposal=asked.proposal)

@@ -34,6 +34,11 @@ class Changes(msgspec.Struct, frozen=True, array_like=True):
     stamp: Stamp = Stamp()
     values: dict[str, bytes] = {}
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it is beyond `MAX_CHANGES_BYTES`. Cost: O(bytes)."""
+        return len(_ENCODER.encode(self)) > MAX_CHANGES_BYTES
+
     def with_(self, changed: Mapping[str, bytes | None], stamp: Stamp) -> Changes:
         """Return the changes with other values for some keys; None removes a key."""
         values = {**self.values, **changed}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from kvatlas.fleet.replicas.word import Stamp
+from kvatlas.fleet.replicas.agreement import LARGE, Outcome
+from kvatlas.fleet.replicas.word import MAX_CHANGES_BYTES, Changes, Stamp
 from support.agreeing import MS, Network
 
 REPLICAS = st.sampled_from(["r0", "r1", "r2"])
@@ -115,3 +117,19 @@ TestAgreeing.settings = TestAgreeingThroughFailures.settings = settings(
     settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")),
     stateful_step_count=40,
 )
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_changes_beyond_one_message_are_refused_and_the_next_one_is_made(*, force: bool) -> None:
+    network = Network(2)
+    network.settle()
+    node = network.nodes["r0"]
+
+    too_much = network.propose("r0", {"weights": b"1" * MAX_CHANGES_BYTES}, force=force)
+    network.settle()
+    assert node.outcomes[too_much] == Outcome(too_much, None, {"r0": LARGE})
+    assert node.live == network.nodes["r1"].live == Changes()
+
+    network.propose("r0", {"weights": b"1"}, force=force)
+    network.settle()
+    assert node.live.values == network.nodes["r1"].live.values == {"weights": b"1"}
