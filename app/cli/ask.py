@@ -15,7 +15,7 @@ import typer
 
 from ...configs.section import PolicyName
 from .exit_status import NOT_GOOD, fail
-from .options import LOCAL, AsJson, CaFile, TokenFile, Url
+from .options import LOCAL, AsJson, CaFile, TokenFile, Url, is_given
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -88,6 +88,7 @@ def query(
 
 
 def doctor(
+    ctx: typer.Context,
     *,
     config: Annotated[
         Path | None,
@@ -102,6 +103,9 @@ def doctor(
     from .reports.doctor import fetch_diagnosis, print_diagnosis
 
     if config is not None:
+        names = {"url": "--url", "token_file": "--token-file", "ca_file": "--ca-file"}
+        if asked := [flag for name, flag in names.items() if is_given(ctx, name)]:
+            fail(f"--config checks a file and {' and '.join(asked)} a running kvatlas: give one of them")
         from ...configs.errors import ConfigError
         from .diagnose import diagnose
 

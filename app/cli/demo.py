@@ -11,6 +11,7 @@ from ...configs.errors import ConfigError
 from ...events.errors import KVAtlasError
 from .exit_status import NOT_GOOD, fail
 from .numbers import numbers
+from .options import is_given
 
 OF_COMPARE = {
     "files": "FILE",
@@ -106,11 +107,7 @@ def demo(
 
 
 def _refuse_options_of_compare(ctx: typer.Context) -> None:
-    given = [
-        shown
-        for name, shown in OF_COMPARE.items()
-        if (source := ctx.get_parameter_source(name)) is not None and source.name != "DEFAULT"
-    ]
+    given = [shown for name, shown in OF_COMPARE.items() if is_given(ctx, name)]
     if given:
         *others, last = given
         fail(f"{', '.join(others)} and {last} need --compare" if others else f"{last} needs --compare")

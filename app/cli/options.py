@@ -22,3 +22,9 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE")]
 IgnoreUnknown = Annotated[
     bool, typer.Option("--ignore-unknown-plugins", help="Leave out plugins that kvatlas does not have.")
 ]
+
+
+def is_given(ctx: typer.Context, name: str) -> bool:
+    """Return whether a parameter of the command was given, and has not its default."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"

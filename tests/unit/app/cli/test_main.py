@@ -201,3 +201,11 @@ def test_refused_argument_is_told_in_plain_words() -> None:
     assert result.exit_code == 2
     assert "Value error" not in result.output
     assert "'foo' is not one of 'weights', 'latency'" in " ".join(result.output.replace("│", "").split())
+
+
+@pytest.mark.parametrize("option", ["--url", "--token-file", "--ca-file"])
+def test_doctor_refuses_a_file_together_with_a_running_process(option: str) -> None:
+    status, _, stderr = run("doctor", "--config", FOLDER / "default.yaml", option, "http://127.0.0.1:1")
+
+    assert status == 2
+    assert stderr == f"kvatlas: --config checks a file and {option} a running kvatlas: give one of them\n"
