@@ -178,6 +178,8 @@ _DESTINATION_RULE = _object(
 )
 _SCRAPED = {"type": "string", "pattern": "^[0-9]+(s|m)$"}
 _SECRET = _object("name key", name=_NAME, key={"type": "string"})
+_SCHEME = {"enum": ["http", "https"]}
+_TLS = _object("", insecureSkipVerify={"type": "boolean"})
 _POD_MONITOR = _object(
     "selector podMetricsEndpoints",
     selector=_object("matchLabels", matchLabels=STRINGS),
@@ -188,6 +190,8 @@ _POD_MONITOR = _object(
             path={"type": "string"},
             interval=_SCRAPED,
             authorization=_object("credentials", type={"type": "string"}, credentials=_SECRET),
+            scheme=_SCHEME,
+            tlsConfig=_TLS,
         )
     ),
 )
@@ -201,6 +205,8 @@ _POD_MONITORING = _object(
             path={"type": "string"},
             interval=_SCRAPED,
             authorization=_object("credentials", credentials=_object("secret", secret=_SECRET)),
+            scheme=_SCHEME,
+            tls=_TLS,
         )
     ),
 )

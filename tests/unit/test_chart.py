@@ -121,6 +121,20 @@ def test_role_allows_one_lease_alone(values: Manifest, lease: str) -> None:
     assert allowed == {("create", ""), ("get", lease), ("update", lease)}
 
 
+@pytest.mark.parametrize("flag", [{"pool-namespace": "theirs"}, {"pool-namespace=theirs": ""}])
+@pytest.mark.parametrize("pool", [{"existing": "theirs"}, {"create": False}])
+def test_role_is_in_the_namespace_that_a_flag_names(flag: Manifest, pool: Manifest) -> None:
+    manifests = helm({"router": SERVERS | {"inferencePool": pool, "epp": {"flags": flag}}})
+    for manifest in manifests:
+        check(manifest)
+    role, binding = only(manifests, "Role"), only(manifests, "RoleBinding")
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "theirs"
+    assert role["metadata"]["name"] == binding["roleRef"]["name"]
+    account = only(manifests, "ServiceAccount")["metadata"]
+    subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    assert (account["namespace"], binding["subjects"]) == ("ns", [subject])
+
+
 @pytest.mark.parametrize("flag", ["ha-enable-leader-election", "ha-enable-leader-election=true"])
 def test_role_allows_a_lease_when_a_flag_switches_the_election_on(flag: str) -> None:
     values = {"router": SERVERS | {"epp": {"flags": {flag: True if "=" not in flag else ""}}}}
@@ -198,6 +212,16 @@ def test_one_of_several_replicas_is_ready_by_default() -> None:
             ROUTER | {"inferenceExtension": {"flags": {"pool-group": OLD_GROUP}}},
             "inferencePool.existing",
             id="group",
+        ),
+        pytest.param(
+            {"router": SERVERS | {"inferencePool": {"create": False}}, "httpRoute": {"create": True}},
+            "httpRoute.create",
+            id="route_without_pool",
+        ),
+        pytest.param(
+            ROUTER | {"inferenceExtension": {"flags": {"pool-namespace": "theirs"}}},
+            "pool-namespace is theirs, and the chart makes the pool in ns",
+            id="namespace",
         ),
         pytest.param(ROUTER | {"gateway": {"create": True}}, "gateway.className is empty", id="gateway"),
         pytest.param(

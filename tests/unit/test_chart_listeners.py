@@ -133,3 +133,52 @@ def test_workers_stand_beside_an_envoy_on_another_port() -> None:
     manifests = helm({"router": router, "config": {"server": {"workers": 2}}})
     envoy = container(only(manifests, "Deployment"), "envoy")
     assert {port["containerPort"] for port in envoy["ports"]}.isdisjoint(ports(manifests).values())
+
+
+CERTIFICATE = {"certFile": "/tls/tls.crt", "keyFile": "/tls/tls.key"}
+
+
+@pytest.mark.parametrize("provider", ["prometheusoperator", "gmp"])
+@pytest.mark.parametrize(
+    ("server", "flags", "is_tls"),
+    [
+        pytest.param({}, {}, False, id="certificate_of_ext_proc_alone"),
+        pytest.param({"tls": CERTIFICATE}, {}, True, id="file"),
+        pytest.param({"tls": CERTIFICATE | {"http": False}}, {}, False, id="ext_proc_alone"),
+        pytest.param({"tls": CERTIFICATE}, {"secure-serving": False}, False, id="switched_off"),
+        pytest.param({"tls": CERTIFICATE}, {"cert-path": "/tls"}, False, id="certificate_by_the_references_flag"),
+        pytest.param({"metricsTls": CERTIFICATE}, {"secure-serving": False}, True, id="own_certificate"),
+        pytest.param({}, {"metrics-cert-dir": "/tls"}, True, id="own_certificate_by_a_flag"),
+    ],
+)  # fmt: skip
+def test_metrics_are_scraped_over_tls_if_the_program_serves_them_so(
+    provider: str, server: Manifest, flags: Manifest, *, is_tls: bool
+) -> None:
+    monitoring = {"provider": {"name": provider}, "prometheus": {"enabled": True}}
+    manifests = helm({
+        "router": SERVERS | {"monitoring": monitoring, "epp": {"flags": flags}}, "config": {"server": server},
+    })  # fmt: skip
+    for manifest in manifests:
+        check(manifest)
+    kind, endpoints, tls = (
+        ("PodMonitoring", "endpoints", "tls")
+        if provider == "gmp"
+        else ("PodMonitor", "podMetricsEndpoints", "tlsConfig")
+    )
+    (scraped,) = only(manifests, kind)["spec"][endpoints]
+    assert (scraped.get("scheme"), scraped.get(tls)) == (
+        ("https", {"insecureSkipVerify": True}) if is_tls else (None, None)
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param({"config": {"replicas": {"transport": "mesh"}}}, "with config.replicas.transport mesh", id="mesh"),
+        pytest.param({"router": SERVERS | {"epp": {"replicas": 2}}}, "with an elected leader", id="leader"),
+    ],
+)  # fmt: skip
+def test_workers_are_refused_where_the_program_refuses_them(values: Manifest, message: str) -> None:
+    workers = {"config": {"server": {"workers": 2}} | values.get("config", {})}
+    with pytest.raises(HelmError, match=message):
+        helm(ROUTER | values | workers)

@@ -43,6 +43,7 @@
 {{- $perWorker = append $perWorker (dict "metrics" (printf "metrics%s" $suffix) "metricsPort" (add $metricsPort $worker) "rest" (printf "rest%s" $suffix) "restPort" (add $restPort $worker)) -}}
 {{- if and $proxy.enabled (has (int $proxy.port) (list (add $metricsPort $worker | int) (add $restPort $worker | int))) }}{{ fail (printf "router.proxy.port is %d, on which worker %d has its metrics or REST: choose another, or move config.server.rest" (int $proxy.port) $worker) }}{{ end -}}
 {{- end -}}
+{{- $namespace := include "kvatlas.flag" (list $epp.flags "pool-namespace" .Release.Namespace) -}}
 {{- $followed := include "kvatlas.flag" (list $epp.flags "pool-name" (ternary (ternary .Release.Name "" $pool.create) $pool.existing $routes)) -}}
 {{- $group := include "kvatlas.flag" (list $epp.flags "pool-group" (dig "endpoints" "kubernetes" "poolGroup" "inference.networking.k8s.io" $values.config)) -}}
 {{- $transport := dig "replicas" "transport" "none" $values.config -}}
@@ -57,6 +58,9 @@
 {{- $tokenSecret = $values.restToken.existingSecret | default (printf "%s-token" $name) -}}
 {{- $config = mergeOverwrite (dict "server" (dict "auth" (dict "bearerTokenFile" $tokenFile))) $config -}}
 {{- end -}}
+{{- $tls := dig "server" "tls" dict $config -}}
+{{- $hasCertificate := and (eq $secure "true") (dig "certFile" "" $tls) (dig "http" true $tls) (not (include "kvatlas.flag" (list $epp.flags "cert-path" ""))) -}}
+{{- $metricsTls := or $hasCertificate (include "kvatlas.flag" (list $epp.flags "metrics-cert-dir" (dig "server" "metricsTls" "certFile" "" $config))) -}}
 {{- $shared := dict "file" "/var/run/secrets/kvatlas-replicas/secret" "secret" "" "key" "" -}}
 {{- if eq $transport "mesh" -}}
 {{- $listen := dig "replicas" "mesh" "listen" "tcp://0.0.0.0:5570" $config -}}
@@ -78,6 +82,12 @@
 {{- if and $routes (not $selector) }}{{ fail "router.modelServers.matchLabels (or inferencePool.modelServers.matchLabels) is empty: it chooses the model servers" }}{{ end -}}
 {{- if and $pool.create $routes (not $matchLabels) }}{{ fail "router.modelServers.matchLabels is empty, and an InferencePool is made from it alone" }}{{ end -}}
 {{- if and $pool.create $routes (ne $group "inference.networking.k8s.io") }}{{ fail (printf "pool-group is %s, and the chart makes pools of inference.networking.k8s.io alone: name your pool in router.inferencePool.existing" $group) }}{{ end -}}
+{{- if and $pool.create $routes (ne $namespace .Release.Namespace) }}{{ fail (printf "pool-namespace is %s, and the chart makes the pool in %s: name your pool in router.inferencePool.existing, or set router.inferencePool.create to false" $namespace .Release.Namespace) }}{{ end -}}
+{{- $route := mergeOverwrite (deepCopy $values.httpRoute) $values.experimentalHttpRoute -}}
+{{- if and (or $route.create (dig "enabled" false $route)) (not (and $pool.create $routes)) }}{{ fail "httpRoute.create (or experimentalHttpRoute.enabled) is true, and a route needs the InferencePool that router.inferencePool.create makes: set that to true and router.inferencePool.existing to \"\", or make the route yourself" }}{{ end -}}
+{{- $severalWorkers := gt (dig "server" "workers" 1 $values.config | int) 1 -}}
+{{- if and $severalWorkers (eq $transport "mesh") }}{{ fail "config.server.workers is above 1 with config.replicas.transport mesh, whose port takes one process: set router.epp.replicas instead, or use valkey" }}{{ end -}}
+{{- if and $severalWorkers $elects }}{{ fail "config.server.workers is above 1 with an elected leader, of whose workers only one would be ready: set router.epp.leaderElection to false, or workers to 1" }}{{ end -}}
 {{- if not (has $values.provider.name (list "gke" "istio" "kgateway" "agentgateway" "envoy-ai-gateway" "nginx" "none")) }}{{ fail (printf "provider.name is %q, want gke, istio, kgateway, agentgateway, envoy-ai-gateway, nginx or none" $values.provider.name) }}{{ end -}}
 {{- if not (has $pool.failureMode (list "FailOpen" "FailClose")) }}{{ fail (printf "failureMode is %q, want FailOpen or FailClose" $pool.failureMode) }}{{ end -}}
 {{- if ne (dig "modelServerProtocol" $servers.protocol $values.inferencePool) "http" }}{{ fail "router.modelServers.protocol (or inferencePool.modelServerProtocol) is not http: prompts are read from HTTP requests alone" }}{{ end -}}
@@ -104,16 +114,18 @@
   "pool" $pool
   "makesPool" (and $pool.create $routes)
   "followed" $followed
+  "watched" $namespace
   "group" $group
   "proxy" $proxy
   "secure" $secure
   "grpcPort" $grpcPort
   "healthPort" $healthPort
   "workers" $perWorker
+  "metricsTls" (not (not $metricsTls))
   "elects" $elects
   "lease" $lease
   "monitoring" (mergeOverwrite (deepCopy $values.router.monitoring) (dig "monitoring" dict $values.inferenceExtension))
-  "route" (mergeOverwrite (deepCopy $values.httpRoute) $values.experimentalHttpRoute)
+  "route" $route
   "extraPorts" (dig "extraServicePorts" $values.router.extraServicePorts $values.inferenceExtension)
   "objectives" (concat $values.router.inferenceObjectives $values.inferenceObjectives)
   "provider" $values.provider
