@@ -339,6 +339,8 @@ async def test_signal_to_load_again_is_kept_while_the_process_starts(tmp_path: P
             return bool(opened)
 
         await until(is_awaited, what="a read of the file")
+        pipe.unlink()
+        os.mkfifo(pipe)  # another one for the next read: this one may not have ended by then
         if signalled:
             process.send_signal(signal.SIGHUP)
         os.write(opened[0], text)
