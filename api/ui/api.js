@@ -20,7 +20,7 @@ export async function request(path, { method = "GET", body, signal, insist = fal
   for (;;) {
     const given = token();
     const headers = {};
-    if (given) headers.Authorization = `Bearer ${given}`;
+    if (given) headers.Authorization = `Bearer ${sendable(given)}`;
     if (body !== undefined) headers["Content-Type"] = "application/json";
     let answer;
     try {
@@ -41,6 +41,9 @@ export async function request(path, { method = "GET", body, signal, insist = fal
 export async function call(path, options) {
   return (await request(path, options)).json();
 }
+
+/** A token without what `fetch` throws on in a header; such a token is wrong, and kvatlas is to say so. */
+const sendable = (text) => text.replace(/[^\x20-\xff]/gu, "?");
 
 async function message(answer) {
   try {

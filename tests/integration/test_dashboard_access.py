@@ -105,6 +105,9 @@ async def test_page_shows_nothing_without_the_token_and_all_calls_carry_it(
             await view.page.get_by_role("button", name="Give token").click()
             await give(view, "another")
             await expect(dialog).to_contain_text("That is not the token")
+            await give(view, f"{TOKEN}\u200b")  # as a token comes that was copied from a chat
+            await expect(dialog).to_be_visible()
+            await expect(dialog).to_contain_text("That is not the token")
             view.requests.clear()
             await give(view, TOKEN)
             await expect(view.page.locator(DECISIONS)).to_have_count(1)
