@@ -11,17 +11,19 @@ from .errors import OutputError
 
 
 def check_file(option: str, file: Path) -> None:
-    """Make the folder of a file, and check that the file can be written; what it contains stays.
+    """Make the folder of a file, and check that the file can be written.
+
+    What it contains stays, and a new one is not there yet: others may wait for it.
 
     Raises:
         OutputError: it cannot.
     """
     with writing(option, file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not file.exists()
-        file.open("ab").close()
-        if is_new:
-            file.unlink()
+        if file.exists():  # an error if the name is too long
+            file.open("ab").close()
+        else:
+            TemporaryFile(dir=file.parent).close()
 
 
 def check_folder(option: str, folder: Path) -> None:

@@ -22,6 +22,15 @@ def test_file_is_as_before_and_its_folder_is_made(tmp_path: Path) -> None:
     assert not new.exists()
 
 
+def test_new_file_is_not_there_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr(Path, "open", lambda file, *_: opened.append(file))
+
+    check_file("--out", tmp_path / "new")
+
+    assert opened == []
+
+
 def test_folder_is_made_and_stays_empty(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     for _ in range(2):
@@ -39,6 +48,8 @@ def test_unusable_file_is_named_with_its_option(tmp_path: Path) -> None:
         OutputError, match=r"^--out: .*/file/x cannot be written: (Not a directory|File exists)$"
     ):
         check_file("--out", tmp_path / "file" / "x")
+    with pytest.raises(OutputError, match=r"^--out: .*/x+ cannot be written: File name too long$"):
+        check_file("--out", tmp_path / ("x" * 300))
     with pytest.raises(OutputError, match=r"^--plots: .*/file cannot be written: File exists$"):
         check_folder("--plots", tmp_path / "file")
     with pytest.raises(OutputError, match=r"^--plots: /proc/x cannot be written: [A-Z].*$"):
