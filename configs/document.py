@@ -54,10 +54,7 @@ def parse_document(raw: bytes) -> Document | Problem:
         return Problem(f"not a UTF-8 text: {error.reason} at position {error.position}")
     except (ValueError, RecursionError) as error:  # a scalar such as the date 2024-99-99, or endless nesting
         return Problem(f"not a readable YAML value: {error}")
-    except (
-        LookupError,
-        AttributeError,
-    ):  # raised by PyYAML for scalars such as `!!bool x`, `!!int ''`, `!!timestamp x`
+    except (LookupError, AttributeError):  # of PyYAML, for `!!bool x`, `!!int ''` and `!!timestamp x`
         return Problem(
             "not a readable YAML value: one with a tag such as !!int, !!bool or !!timestamp is of another form; "
             "remove the tag"

@@ -92,7 +92,7 @@ def prefix_keys(
 ) -> array[int]:
     """See `keys.prefix_keys`: same arguments, keys and errors. Blocks that multimodal items touch are keyed in Python.
 
-    Cost: O(n) in tokens, about 0.02 us per block, and 1 us per block that an item touches.
+    Cost: O(n) in tokens, about 0.02 us per block, and 2 us per block that an item touches.
     """
     if tokens.typecode != "I" or block_size < 1:
         return python_prefix_keys(tokens, block_size, seed=seed)

@@ -99,8 +99,8 @@ def _ties(decision: Decision, totals: FloatArray) -> Iterator[_Tie]:
         scores = decision.scores[number]
         slopes = scores - scores[row]
         rivals = np.flatnonzero(slopes)
-        changes = (totals[row] - totals[rivals]) / slopes[rivals]
         gains = slopes[rivals]
+        changes = (totals[row] - totals[rivals]) / gains
         possible = (weight + changes >= 0) | (gains > 0)  # past a tie below 0, the rival leads at 0 too
         for change, slope in zip(changes[possible].tolist(), gains[possible].tolist(), strict=True):
             found.append(_Tie(number, weight + change, slope, max(abs(change), -weight)))

@@ -95,7 +95,7 @@ class Elector:
                 if await self._replaced(write):
                     return True
                 # a cancelled renewal may have been written
-                self._election.found(read_lease(await self._fetch()), now=self._clock())
+                self._election.found(read_lease(await self._fetch(self._time_limit_s())), now=self._clock())
         except RequestFailedError as error:
             log.warning("the Lease could not be given up, others must wait until it expires: %s", error)
         return False
@@ -115,15 +115,15 @@ class Elector:
         """Wait until another process holds the Lease."""
         while True:
             try:
-                lease = read_lease(await self._fetch())
+                lease = read_lease(await self._fetch(self._time_limit_s()))
             except RequestFailedError:
                 lease = None
             if lease is not None and lease.spec.holder_identity:
                 return
             await asyncio.sleep(every_s)
 
-    async def _fetch(self) -> bytes:
-        return await self._server.send("GET", self.path, limit_s=self._time_limit_s())
+    async def _fetch(self, limit_s: float) -> bytes:
+        return await self._server.send("GET", self.path, limit_s=limit_s)
 
     def _time_limit_s(self) -> float:
         """Return the time limit of the next request: a leader has to know the result before its lead would expire."""
@@ -133,7 +133,7 @@ class Elector:
     async def _read(self) -> None:
         self._failure, limit_s = None, self._time_limit_s()
         try:
-            body = await self._server.send("GET", self.path, limit_s=limit_s)
+            body = await self._fetch(limit_s)
         except RequestFailedError as error:
             if error.failure.status == 404:
                 self._election.found(None, now=self._clock())
