@@ -24,7 +24,11 @@ def test_file_is_as_before_and_its_folder_is_made(tmp_path: Path) -> None:
 
 def test_new_file_is_not_there_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []
-    monkeypatch.setattr(Path, "open", lambda file, *_: opened.append(file))
+
+    def note(file: Path, *_: object) -> None:
+        opened.append(file)
+
+    monkeypatch.setattr(Path, "open", note)
 
     check_file("--out", tmp_path / "new")
 
