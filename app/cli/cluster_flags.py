@@ -8,7 +8,6 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ...configs.checks import election_problems, kubernetes_problems
 from ...configs.schema import EndpointsConfig, KVAtlasConfig
 
 
@@ -54,10 +53,7 @@ class ClusterFlags:
             endpoints = replace(endpoints, kubernetes=replace(endpoints.kubernetes, **given))
         if self.leader_election is not None:
             election = replace(election, enabled=self.leader_election == "true")
-        config = replace(config, endpoints=endpoints, leader_election=election)
-        for problem in (*kubernetes_problems(endpoints), *election_problems(config)):
-            raise ValueError(f"with these flags, {problem}")
-        return config
+        return replace(config, endpoints=endpoints, leader_election=election)
 
     def _given(self) -> Mapping[str, object]:
         flags = {

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ...configs.address import HostPort
-from ...configs.listener_checks import listener_problems
+from ...configs.checks import check_config
 from ...configs.listeners import ExtProcConfig, ServerConfig, TlsConfig
 from ...configs.schema import KVAtlasConfig
 from .cluster_flags import ClusterFlags
@@ -50,10 +50,8 @@ class Overrides:
         changed = self.cluster.of(config)
         changed = replace(changed, server=server, ext_proc=self._with_compat(changed.ext_proc))
         changed = self.reference.apply(changed)
-        had = set(map(str, listener_problems(config)))
-        for problem in map(str, listener_problems(changed)):
-            if problem not in had:
-                raise ValueError(f"with these flags, {problem}")
+        for problem in check_config(changed):
+            raise ValueError(f"with these flags, {problem}")
         return changed
 
     def _with_ports(self, server: ServerConfig) -> ServerConfig:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...configs.checks import check_config
 from ...configs.schema import KVAtlasConfig
 from .flag_table import FLAGS, Flag
 from .go_values import BOOLEANS
@@ -43,11 +42,6 @@ class ReferenceFlags:
                 changed = flag.apply(changed, self.given[flag.name])
             except ValueError as error:
                 raise ValueError(f"--{flag.name}: {error}") from error
-        if changed is not config:
-            had = [str(each) for each in check_config(config)]
-            for problem in map(str, check_config(changed)):
-                if problem not in had:
-                    raise ValueError(f"with these flags, {problem}")
         return changed
 
     def notes(self) -> list[str]:

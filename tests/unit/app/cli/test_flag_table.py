@@ -74,14 +74,12 @@ def test_flag_sets_its_key(flag: str, path: str, expected: object) -> None:
         pytest.param("--drain-timeout=5", "--drain-timeout: found '5', expected a duration", id="no_unit"),
         pytest.param("--drain-timeout=-5s", "--drain-timeout: found '-5s'", id="negative"),
         pytest.param("--metrics-staleness-threshold=0s", "expected a duration above zero", id="zero"),
-        pytest.param("--metrics-staleness-threshold=10ms", "metricsScrape.staleAfter", id="below_interval"),
         pytest.param("--emit-endpoint-scores=maybe", "expected true or false", id="no_switch"),
         pytest.param("--grpc-max-recv-msg-size=10XB", "found '10XB', expected a size", id="no_size"),
         pytest.param("--grpc-max-recv-msg-size=0", "above zero", id="no_bytes"),
         pytest.param("--tls-min-version=1.3", "expected VersionTLS10 or", id="version"),
         pytest.param("--tls-cipher-suites=A", "found 'A', expected some of TLS_ECDHE", id="suite"),
         pytest.param("--cache-info-metric=a b", "expected a series such as", id="series"),
-        pytest.param("--metrics-client-ca-file=/a", "server.metricsTls.clientCaFile: found", id="alone"),
     ],
 )
 def test_unusable_value_is_refused_by_the_name_of_its_flag(flag: str, message: str) -> None:

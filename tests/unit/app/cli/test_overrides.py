@@ -67,3 +67,35 @@ def test_address_of_a_flag_must_fit_the_other_listeners(rest: str, message: str)
 
     with pytest.raises(ValueError, match=f"^with these flags, server.*{message}"):
         dataclasses.replace(NOTHING, addresses={"rest": rest}).apply(config)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param(
+            {"cluster": ClusterFlags(endpoint_selector="a")},
+            "endpoints.kubernetes.targetPorts",
+            id="no_ports",
+        ),
+        pytest.param(
+            {"cluster": ClusterFlags(pool_name="p", endpoint_selector="a")},
+            "together with inferencePool",
+            id="pool_and_selector",
+        ),
+        pytest.param(
+            {"reference": ReferenceFlags({"metrics-staleness-threshold": "10ms"})},
+            "metricsScrape.staleAfter",
+            id="stale_before_the_next_scrape",
+        ),
+        pytest.param(
+            {"reference": ReferenceFlags({"metrics-client-ca-file": "/a"})},
+            "server.metricsTls.clientCaFile: found",
+            id="clients_without_certificate_of_the_server",
+        ),
+    ],
+)
+def test_flags_must_fit_the_configuration(flags: dict[str, Any], message: str) -> None:
+    config = make_config(endpoints={"static": []})
+
+    with pytest.raises(ValueError, match=f"^with these flags, .*{message}"):
+        dataclasses.replace(NOTHING, **flags).apply(config)

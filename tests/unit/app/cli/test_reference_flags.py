@@ -107,14 +107,8 @@ def test_flag_decides_whether_to_join_the_election(
         pytest.param(
             ClusterFlags(endpoint_selector="a", endpoint_target_ports="0"), "found '0'", id="no_port"
         ),
-        pytest.param(
-            ClusterFlags(endpoint_selector="a"), "endpoints.kubernetes.targetPorts", id="ports_missing"
-        ),
-        pytest.param(
-            ClusterFlags(pool_name="p", endpoint_selector="a"), "together with inferencePool", id="both"
-        ),
     ],
 )
-def test_flags_are_refused_when_they_contradict_each_other(flags: ClusterFlags, message: str) -> None:
+def test_ports_that_are_none_are_refused(flags: ClusterFlags, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         flags.of(FILE)
