@@ -44,10 +44,6 @@ class LmcachePublishers:
         self._waiting: dict[str, CacheBatch] = {}
         """Capacities that came before the size of a chunk is known, by instance."""
         self.counts: Counter[str] = Counter()
-        self._instances_of: dict[str, list[str]] = {}
-        for instance, names in instances.items():
-            for name in names:
-                self._instances_of.setdefault(name, []).append(instance)
         fleet.forgotten.append(self._forget)
 
     def families(self) -> Iterator[Metric]:
@@ -145,7 +141,8 @@ class LmcachePublishers:
 
     def _forget(self, endpoint: str) -> None:
         """Forget what the instances of an endpoint said, unless another endpoint loads from them too."""
-        for instance in (endpoint, *self._instances_of.get(endpoint, ())):
+        named = [instance for instance, loading in self._instances.items() if endpoint in loading]
+        for instance in (endpoint, *named):
             if not self._ranks(instance):
                 for each in (self._chunk_bytes, self._revisions, self._waiting):
                     each.pop(instance, None)
