@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar, cast
@@ -19,6 +20,9 @@ from .ratings import Inputs, Verdicts
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A `token` of RFC 9110."""
 
 MAX_DETAIL_CHARS = 300
 """Longest message of an exception in a fault, which is shown in one log line or table cell."""
@@ -145,13 +149,19 @@ def checked_headers(
     headers = call_plugin(name, lambda: dict(plugin.response_headers(decision)))
     if isinstance(headers, PluginFault):
         return {}, headers
-    if not all(_is_header_text(text) for entry in headers.items() for text in entry):
-        return {}, PluginFault(name, "wrong_answer", "a response header is not printable ASCII")
+    for header, value in headers.items():
+        if fault := _header_fault(header, value):
+            return {}, PluginFault(name, "wrong_answer", fault)
     return headers, None
 
 
-def _is_header_text(answer: object) -> bool:
-    return isinstance(answer, str) and answer.isascii() and answer.isprintable()
+def _header_fault(header: object, value: object) -> str:
+    """Return why the header is not valid in HTTP; empty if it is."""
+    if not (isinstance(header, str) and _HEADER_NAME.fullmatch(header)):
+        return f"a response header has the name {header!r:.{MAX_DETAIL_CHARS}}, which is none of HTTP"
+    if not (isinstance(value, str) and value.isascii() and value.isprintable()):
+        return f"the value of response header {header:.{MAX_DETAIL_CHARS}} is not printable ASCII"
+    return ""
 
 
 def _is_row(answer: object, n_rows: int) -> bool:

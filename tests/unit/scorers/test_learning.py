@@ -82,6 +82,10 @@ def test_callbacks_are_called_and_a_failing_one_is_a_named_fault() -> None:
         pytest.param(lambda: {"x-number": 1}, "wrong_answer", id="no_text"),
         pytest.param(lambda: {"x-split": "a\r\nb"}, "wrong_answer", id="line_break"),
         pytest.param(lambda: {"x-é": "a"}, "wrong_answer", id="not_ascii"),
+        pytest.param(lambda: {"": "a"}, "wrong_answer", id="no_name"),
+        pytest.param(lambda: {"x y": "a"}, "wrong_answer", id="space_in_the_name"),
+        pytest.param(lambda: {":status": "200"}, "wrong_answer", id="pseudo_header"),
+        pytest.param(lambda: {1: "a"}, "wrong_answer", id="name_is_no_text"),
     ],
 )
 def test_invalid_response_headers_are_dropped_and_named(headers: Callable[[], object], reason: str) -> None:
