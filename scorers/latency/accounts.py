@@ -279,7 +279,8 @@ class Accounts:
         cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
         if request.computes:
             cells[N_AHEAD, row] -= 1
-            cells[WORK, row] = cells[WORK, row] - request.work if cells[N_AHEAD, row] else 0.0
+            # rounding must not leave less than nothing, which siblings take for nonsense
+            cells[WORK, row] = max(0.0, cells[WORK, row] - request.work) if cells[N_AHEAD, row] else 0.0
 
     def _count_tokens(self, row: int) -> None:
         """Follow the prompts on an endpoint."""

@@ -137,6 +137,7 @@ class HeldPrompts:
 
     def _entered(self, row: int, keys: array[int], block_size: int, n_tokens: float) -> HeldPrompt:
         if not keys or self.n_keys + len(keys) > self._max_keys:
+            n_tokens = float(round(n_tokens))  # a part of a token may be doubtful
             self._count(row, n_tokens, 0.0)
             return HeldPrompt(row, n_tokens, block_size, None)
         tree = self._trees.get(block_size)

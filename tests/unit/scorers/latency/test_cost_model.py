@@ -17,14 +17,16 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import PREFILL_SPEED, Candidate, RequestView
 from kvatlas.scorers.latency import accounts
+from kvatlas.scorers.latency.accounts import Accounts
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import CostModel
-from kvatlas.scorers.latency.lines import MEMORY, PREFILL, TOKENS_IN_USE
+from kvatlas.scorers.latency.lines import MEMORY, N_AHEAD, PREFILL, TOKENS_IN_USE, WORK
 from kvatlas.scorers.latency.paces import MAX_PACE
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.releases import N_PARTS
 from support.candidates import endpoint, held, load
 from support.rating import routed_to
+from support.sibling_plugins import Sibling, exchange
 
 PARAMS = LatencyCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0)
 
@@ -257,6 +259,19 @@ def test_forgotten_endpoints_are_no_longer_shared(monkeypatch: pytest.MonkeyPatc
 
     decoded = [msgspec.msgpack.decode(payload) for payload in shown.whole()]
     assert sum(map(len, decoded)) <= 21
+
+
+def test_siblings_know_what_is_left_after_any_work() -> None:
+    costs, other = model(), Accounts()
+    siblings = [Sibling("a", {"accounts": costs.accounts.shared}), Sibling("b", {"accounts": other.shared})]
+    send(costs, "a", 0)  # nothing is known of its prompt: no work
+
+    for n_tokens in range(100, 140):
+        for each in [send(costs, "a", n_tokens), send(costs, "a", n_tokens + 7)]:
+            costs.ended(each, tpot_s=None)
+        exchange(siblings)
+        left = other.columns(Candidates.of([endpoint("a")]))[[N_AHEAD, WORK], 0]
+        assert left.tolist() == pytest.approx([1.0, 0.0]), n_tokens
 
 
 def test_prompts_under_way_are_found_though_endpoints_are_forgotten_meanwhile(

@@ -151,3 +151,12 @@ def test_prompts_beyond_the_bound_are_not_followed() -> None:
     assert prompts.n_tokens(1) == (2.0, 0.0)
     prompts.remove(first, has_begun=False)
     assert prompts.add(1, prefix_of((1, 1)), 1).end is not None
+
+
+def test_parts_of_tokens_leave_nothing_behind() -> None:
+    prompts = HeldPrompts(max_keys=0)
+    added = [prompts.add(0, prefix_of((1, 1)), 1, n_tokens=n_tokens) for n_tokens in (60.1, 13.3, 2.7)]
+    prompts.begun(added[0])
+    for each in added:
+        prompts.remove(each, has_begun=each is added[0])
+    assert prompts.n_tokens(0) == (0.0, 0.0)
