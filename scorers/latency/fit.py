@@ -214,8 +214,10 @@ class LinearFit:
 
     def state(self) -> FitState:
         """Return the state of the fit. Cost: O(d**3)."""
-        priors = np.eye(len(self._squares))  # each has variance 1
-        variances = np.linalg.inv(self._squares + priors).diagonal()
+        squares, products = self._sums_of_all()
+        scale, priors = self._scale_of_all(squares, products), np.eye(len(squares))  # each has variance 1
+        # what others tell may leave nothing of the priors, and then no inverse
+        variances = np.linalg.pinv(squares * (scale * scale) + priors, hermitian=True).diagonal()
         return FitState(
             coefficients=self._in_force,
             is_fitted=self._is_fitted,
@@ -273,9 +275,7 @@ class LinearFit:
 
     def _solve(self) -> None:
         """Find the best factors within the bounds."""
-        squares, products = self._squares, self._products
-        if (theirs := self._theirs) is not None:
-            squares, products = squares + theirs.squares, products + theirs.products
+        squares, products = self._sums_of_all()
         scale = self._scale_of_all(squares, products)
         if scale == 1.0:
             self._factors = solved(self._factors, squares, products, self._lows, self._high, N_SWEEPS)
@@ -283,6 +283,13 @@ class LinearFit:
         start = [factor / scale for factor in self._factors]
         found = solved(start, squares * (scale * scale), products * scale, self._lows, self._high, N_SWEEPS)
         self._factors = [factor * scale for factor in found]
+
+    def _sums_of_all(self) -> tuple[FloatArray, FloatArray]:
+        """Return the sums of the own observations and those of the others."""
+        theirs = self._theirs
+        if theirs is None:
+            return self._squares, self._products
+        return self._squares + theirs.squares, self._products + theirs.products
 
     def _scale_of_all(self, squares: FloatArray, products: FloatArray) -> float:
         """Return the factor of all priors: 1 while one factor for all costs would stay within the root of the largest one."""

@@ -37,6 +37,7 @@ def test_fits_of_three_processes_know_together_what_one_would() -> None:
         assert part.state().is_fitted
         assert part.n_observations == pytest.approx(one.n_observations, rel=0.01)
         assert part.coefficients == pytest.approx(one.coefficients, rel=0.01)
+        assert part.state().identified == pytest.approx(one.state().identified, abs=0.01)
 
 
 def test_fit_returns_to_its_own_observations_when_the_others_are_gone() -> None:
@@ -122,3 +123,9 @@ def test_fit_survives_what_no_process_would_tell(place: int, number: float) -> N
     for _ in range(100):  # it comes nearer to the best with each
         fit.add_up({})
     assert fit.coefficients == pytest.approx(own, rel=0.01)
+
+
+def test_state_of_a_fit_is_known_though_others_told_of_far_more_than_the_priors_say() -> None:
+    fit = LinearFit((30.0, 0.06))
+    fit.add_up({"other": [1.0, 1.0, 0.0, 0.0, 0.0, 5e-7, 1e-9, 0.0, 0.0, 1e14, 1e14, 1e14]})
+    assert fit.state().identified == pytest.approx((1.0, 1.0))

@@ -215,3 +215,6 @@ def test_an_engine_far_slower_or_faster_than_the_priors_is_learned(times: float)
 
     assert fit.state().is_fitted
     assert error(fit.coefficients, truth, independent) < 0.1
+    assert fit.state().identified == pytest.approx(
+        taught(list(PRIORS), independent, 200).state().identified, abs=0.1
+    )
