@@ -343,7 +343,7 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     approximate: ApproximateConfig = ApproximateConfig()
     """Blocks of endpoints without events."""
     policy: PolicyName = "weights"
-    """weights: endpoints are scored by `weights`; latency: the earliest expected first token wins."""
+    """weights: endpoints are scored by `weights`; latency: the fewest expected milliseconds of all requests together win."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     disaggregation: DisaggregationConfig = DisaggregationConfig()
