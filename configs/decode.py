@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from math import isfinite
 from typing import Annotated, TypeVar, cast, get_args, get_origin
 
 import msgspec
@@ -90,12 +91,19 @@ def _unknown_key(key: object, known: Sequence[str], path: KeyPath) -> Problem:
 def _check_leaf(
     value: object, wanted: object, info: inspect.Type, path: KeyPath, problems: list[Problem]
 ) -> None:
-    try:
-        msgspec.convert(value, cast("type[object]", wanted), dec_hook=_duration)
-    except msgspec.ValidationError:
+    if not _is_valid(value, wanted, info):
         scalar = isinstance(value, bool | int | float | date)
         hint = " (put it in quotes)" if scalar and isinstance(info, inspect.StrType) else ""
         problems.append(Problem(f"found {found(value)}, expected {_wanted(info)}{hint}", path))
+
+
+def _is_valid(value: object, wanted: object, info: inspect.Type) -> bool:
+    """Return whether a value has a type. No number of a configuration is infinite; parameters of plugins have schemas of their own."""
+    try:
+        decoded = msgspec.convert(value, cast("type[object]", wanted), dec_hook=_duration)
+    except msgspec.ValidationError:
+        return False
+    return not isinstance(decoded, float) or isfinite(decoded) or isinstance(info, inspect.AnyType)
 
 
 def _wanted(info: inspect.Type) -> str:

@@ -66,6 +66,9 @@ def test_valid_data_is_decoded() -> None:
             id="too_long",
         ),
         pytest.param(
+            {"share": float("inf")}, "share: found infinity, expected a number of at least 0", id="infinite"
+        ),
+        pytest.param(
             NO_PORT,
             "inner[0].somePort: missing, expected a whole number from 1 to 65535",
             id="missing",
