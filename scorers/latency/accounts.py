@@ -46,7 +46,10 @@ MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
 
 MAX_ROWS = 16_384
-"""Most endpoints that are remembered; removed ones are forgotten beyond that."""
+"""Most endpoints that siblings may name."""
+
+SPARE_ROWS = 1024
+"""Removed endpoints that are remembered, since they may come back; as many as there are others, if these are more. Siblings have them too."""
 
 FIRST_ROWS = 16
 """Rows of a new table, which doubles when it is full."""
@@ -288,7 +291,7 @@ class Accounts:
         self._cells[TOKENS_HELD, row], self._cells[TOKENS_AHEAD, row] = held, total - held
 
     def _follow(self, directory: Directory) -> None:
-        if len(self._rows) > MAX_ROWS:
+        if len(self._rows) > len(directory) + max(SPARE_ROWS, len(directory)):
             self._forget_others(frozenset(directory.names))
         self._places = np.array([self.row(name) for name in directory.names], np.intp)
         self._directory = directory
@@ -344,6 +347,10 @@ class Accounts:
             request.row = moved.get(request.row, -1)
             if request.prompt is not None:
                 request.prompt = self._prompts.move(request.prompt, request.row, has_begun=request.has_begun)
+        for row in used & moved.keys():
+            self._count_tokens(
+                moved[row]
+            )  # prompts may not be followed any more, since all are followed up to a bound
 
 
 def _nothing(_: OpenRequest) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from functools import partial
 
 import msgspec
 import pytest
@@ -20,7 +21,8 @@ from kvatlas.scorers.latency import accounts
 from kvatlas.scorers.latency.accounts import Accounts
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import CostModel
-from kvatlas.scorers.latency.lines import MEMORY, N_AHEAD, PREFILL, TOKENS_IN_USE, WORK
+from kvatlas.scorers.latency.held_prompts import HeldPrompts
+from kvatlas.scorers.latency.lines import MEMORY, N_AHEAD, PREFILL, TOKENS_AHEAD, TOKENS_IN_USE, WORK
 from kvatlas.scorers.latency.paces import MAX_PACE
 from kvatlas.scorers.latency.params import LatencyCostParams
 from kvatlas.scorers.latency.releases import N_PARTS
@@ -233,7 +235,7 @@ def test_requests_that_never_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_removed_endpoints_are_forgotten_and_requests_there_may_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "MAX_ROWS", 20)
+    monkeypatch.setattr(accounts, "SPARE_ROWS", 20)
     costs = model()
     kept = send(costs, "kept", 700)
     for number in range(100):
@@ -246,7 +248,7 @@ def test_removed_endpoints_are_forgotten_and_requests_there_may_end(monkeypatch:
 
 
 def test_forgotten_endpoints_are_no_longer_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "MAX_ROWS", 20)
+    monkeypatch.setattr(accounts, "SPARE_ROWS", 20)
     costs, shown = model(), Sums(lambda: 0.0)
     shown.use({"accounts": costs.accounts.shared})
     sibling = Sums(lambda: 0.0)
@@ -259,6 +261,13 @@ def test_forgotten_endpoints_are_no_longer_shared(monkeypatch: pytest.MonkeyPatc
 
     decoded = [msgspec.msgpack.decode(payload) for payload in shown.whole()]
     assert sum(map(len, decoded)) <= 21
+
+
+def test_endpoints_that_come_and_go_are_not_shared_for_ever() -> None:
+    costs = model()
+    for number in range(3 * accounts.SPARE_ROWS):
+        costs.expect(view(1), Candidates.of([endpoint(f"{number}")]))
+        assert len(costs.accounts.shared.known()) <= 2 + accounts.SPARE_ROWS
 
 
 def test_siblings_know_what_is_left_after_any_work() -> None:
@@ -277,7 +286,7 @@ def test_siblings_know_what_is_left_after_any_work() -> None:
 def test_prompts_under_way_are_found_though_endpoints_are_forgotten_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(accounts, "MAX_ROWS", 20)
+    monkeypatch.setattr(accounts, "SPARE_ROWS", 20)
     costs, prefix = model(), Prefix(array("I", range(64)))
     request = RequestView(model="m", now=0.0, n_tokens=64, prefix=prefix)
     old = [endpoint(f"old-{number}", prefix=held(n_blocks=4)) for number in range(24)]
@@ -287,6 +296,24 @@ def test_prompts_under_way_are_found_though_endpoints_are_forgotten_meanwhile(
     found = costs.expect(request, Candidates.of([old[-1], endpoint("new")]))
     assert [each.n_requests for each in found.sharing] == [1]
     assert found.accounts[TOKENS_IN_USE].tolist() == [64.0, 0.0]
+
+
+def test_prompts_that_are_not_followed_any_more_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "SPARE_ROWS", 20)
+    monkeypatch.setattr(accounts, "HeldPrompts", partial(HeldPrompts, max_keys=8))
+    costs = model()
+    old = [endpoint(f"old-{number}", prefix=held(n_blocks=4)) for number in range(24)]
+    for first in (0, 0, 1):
+        prefix = Prefix(array("I", range(first, first + 64)))
+        request = RequestView(model="m", now=0.0, n_tokens=64, prefix=prefix)
+        costs.expect(request, Candidates.of(old))
+        costs.picked(request, routed_to(old[-1], n_tokens=64))
+    assert costs.expect(request, Candidates.of(old)).accounts[TOKENS_AHEAD, -1] == 128, "of two prompts"
+
+    found = costs.expect(request, Candidates.of([old[-1], endpoint("new")]))
+    assert found.accounts[TOKENS_AHEAD, 0] == 192, (
+        "there is no room for the first one while the others are followed"
+    )
 
 
 def test_one_stall_does_not_move_the_time_for_which_blocks_are_held() -> None:
