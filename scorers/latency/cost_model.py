@@ -253,11 +253,10 @@ class CostModel:
 
     def generated(self, decision: Decision, *, n_tokens: int) -> None:
         """Learn from the length of a response."""
-        origin = decision.origin
         request = self.accounts.find(decision)
         if request is not None:
             request.n_output = n_tokens
-        self.lengths.add(decision.model, origin.fairness_id if origin is not None else "", n_tokens)
+        self.lengths.add(decision.model, n_tokens)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""

@@ -1,4 +1,4 @@
-"""Output lengths that are expected of requests, learned per model and tenant."""
+"""Output lengths that are expected of requests, learned per model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ HALF_LIFE = 500.0
 """Later responses after which a response has half its weight."""
 
 ENOUGH = 20.0
-"""Responses from which a histogram is used; before that, that of the model, then that of all requests."""
+"""Responses from which a histogram is used; before that, that of all requests."""
 
 MAX_KEYS = 1024
-"""Most histograms; the one unused for longest is dropped first. Models and tenants are named by clients."""
+"""Most histograms of models; the one unused for longest is dropped first. Models are named by clients."""
 
 PRIOR_TOKENS = 256.0
 """Length that is expected before anything is learned: that of a chat's answer."""
@@ -38,10 +38,8 @@ MAX_TOKENS = 1_000_000
 PUBLISH_S = 1.0
 """Least time between two publications; a histogram of hundreds of responses hardly changes in it."""
 
-Key = tuple[str, str]
-"""Model and tenant; both empty for all requests."""
-
-ALL: Key = ("", "")
+ALL = ""
+"""In place of a model: all requests."""
 
 
 class Histogram:
@@ -116,38 +114,37 @@ class Histogram:
 
 
 class OutputLengths:
-    """Expected output lengths per (model, tenant); the tenant is the fairness id, empty if there is none. Bounded.
+    """Expected output lengths per model. Bounded.
 
     Attributes:
-        shared: the histograms of this process, by model and tenant. Those of siblings are added to them.
+        shared: the histograms of this process, by model. Those of siblings are added to them.
     """
 
     def __init__(self) -> None:
-        self._own: OrderedDict[Key, Histogram] = OrderedDict()
-        self._theirs: dict[Key, Histogram] = {}
+        self._own: OrderedDict[str, Histogram] = OrderedDict()
+        self._theirs: dict[str, Histogram] = {}
         """Sums over all siblings."""
-        self._sums: dict[Key, Histogram] = {}
-        """Cache: own and siblings' responses of a key that siblings have."""
+        self._sums: dict[str, Histogram] = {}
+        """Cache: own and siblings' responses of a model that siblings have."""
         self.shared = SharedSums(
-            self._own_numbers, self._add_up, lambda: tuple(map(_text, self._own)), interval_s=PUBLISH_S
+            self._own_numbers, self._add_up, lambda: tuple(self._own), interval_s=PUBLISH_S
         )
 
     def __len__(self) -> int:
         return len(self._own) - (ALL in self._own)
 
-    def add(self, model: str, tenant: str, n_tokens: int) -> None:
+    def add(self, model: str, n_tokens: int) -> None:
         """Learn from a response; an impossible length is ignored. Cost: O(1)."""
         if not 0 < n_tokens <= MAX_TOKENS:
             return
-        for key in dict.fromkeys((ALL, (model, ""), (model, tenant))):
+        for key in dict.fromkeys((ALL, model)):
             self._histogram(key).add(n_tokens)
             self._sums.pop(key, None)
-            if self.shared.on_change is not None:
-                self.shared.note(_text(key))
+            self.shared.note(key)
 
-    def mean(self, model: str, tenant: str = "") -> float:
+    def mean(self, model: str) -> float:
         """Return the expected tokens of a response. Cost: O(1)."""
-        found = self._best(model, tenant)
+        found = self._best(model)
         if found is not None:
             return found.mean
         few = self._sum(ALL)
@@ -156,23 +153,23 @@ class OutputLengths:
 
     def under_way(self, model: str) -> float:
         """Return the tokens that a response under way has, in the mean; half of the expected ones if too few are known. Cost: O(1)."""
-        found = self._best(model, "")
+        found = self._best(model)
         return found.mean_under_way if found is not None else self.mean(model) / 2.0
 
-    def quantile(self, model: str, tenant: str = "", *, part: float) -> float:
+    def quantile(self, model: str, *, part: float) -> float:
         """Return the tokens that a fraction `part` of the responses does not exceed. Cost: O(40)."""
-        found = self._best(model, tenant)
+        found = self._best(model)
         return found.quantile(part) if found is not None else PRIOR_TOKENS
 
-    def _best(self, model: str, tenant: str) -> Histogram | None:
-        """Return the most specific histogram with enough responses."""
-        for key in ((model, tenant), (model, ""), ALL) if tenant else ((model, ""), ALL):
+    def _best(self, model: str) -> Histogram | None:
+        """Return the histogram of a model if it has enough responses, else that of all requests if that has."""
+        for key in (model, ALL):
             found = self._sum(key) if self._theirs else self._own.get(key)
             if found is not None and found.n_observations >= ENOUGH:
                 return found
         return None
 
-    def _sum(self, key: Key) -> Histogram | None:
+    def _sum(self, key: str) -> Histogram | None:
         """Return the own and the siblings' responses. Cost: O(1), after a response of the key O(40)."""
         own, theirs = self._own.get(key), self._theirs.get(key)
         if theirs is None or own is None:
@@ -184,7 +181,7 @@ class OutputLengths:
             found.take(theirs.numbers())
         return found
 
-    def _histogram(self, key: Key) -> Histogram:
+    def _histogram(self, key: str) -> Histogram:
         found = self._own.get(key)
         if found is None:
             found = self._own[key] = Histogram()
@@ -192,37 +189,23 @@ class OutputLengths:
                 oldest = next(each for each in self._own if each != ALL)
                 del self._own[oldest]
                 self._sums.pop(oldest, None)
-                self.shared.note(_text(oldest))
+                self.shared.note(oldest)
         else:
             self._own.move_to_end(key)
         return found
 
-    def _own_numbers(self, text: str, now: float) -> list[float] | None:  # noqa: ARG002 - nothing depends on age
-        key = _key(text)
-        found = self._own.get(key) if key is not None else None
+    def _own_numbers(self, model: str, now: float) -> list[float] | None:  # noqa: ARG002 - nothing depends on age
+        found = self._own.get(model)
         return found.numbers() if found is not None else None
 
-    def _add_up(self, text: str, contributions: Sequence[Contribution]) -> None:
-        key = _key(text)
-        if key is None or (key not in self._theirs and len(self._theirs) > MAX_KEYS):
+    def _add_up(self, model: str, contributions: Sequence[Contribution]) -> None:
+        if model not in self._theirs and len(self._theirs) > MAX_KEYS:
             return
-        self._sums.pop(key, None)
+        self._sums.pop(model, None)
         theirs = Histogram()
         for each in contributions:
             theirs.take(each.numbers)
         if theirs.total > 0.0:
-            self._theirs[key] = theirs
+            self._theirs[model] = theirs
         else:
-            self._theirs.pop(key, None)
-
-
-def _text(key: Key) -> str:
-    return f"{len(key[0])}:{key[0]}{key[1]}"
-
-
-def _key(text: str) -> Key | None:
-    """Parse a key that a sibling sent; None if it is malformed."""
-    length, colon, names = text.partition(":")
-    if not colon or not length.isdecimal() or len(length) > 4:
-        return None
-    return names[: int(length)], names[int(length) :]
+            self._theirs.pop(model, None)

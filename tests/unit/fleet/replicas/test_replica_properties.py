@@ -167,7 +167,7 @@ class Picker:
 
     def observe(self, n_tokens: int, link: Link) -> None:
         for _ in range(20):
-            self.lengths.add("m", "", n_tokens)
+            self.lengths.add("m", n_tokens)
         known_ms = self.links.ms_per_token(link)
         self.links.learn(
             link, transfer_ms=known_ms, observed_ms=100.0 + n_tokens, expected_ms=100.0 + known_ms

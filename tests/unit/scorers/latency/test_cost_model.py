@@ -22,6 +22,7 @@ from kvatlas.scorers.latency.accounts import Accounts
 from kvatlas.scorers.latency.cost import LatencyCostScorer
 from kvatlas.scorers.latency.cost_model import CostModel
 from kvatlas.scorers.latency.held_prompts import HeldPrompts
+from kvatlas.scorers.latency.lengths import MAX_KEYS
 from kvatlas.scorers.latency.lines import MEMORY, N_AHEAD, PREFILL, TOKENS_AHEAD, TOKENS_IN_USE, WORK
 from kvatlas.scorers.latency.paces import MAX_PACE
 from kvatlas.scorers.latency.params import LatencyCostParams
@@ -214,15 +215,17 @@ def test_prompts_that_are_due_make_output_tokens_slower() -> None:
     assert busy > 1.3 * idle
 
 
-def test_output_lengths_are_learned_by_model_and_tenant() -> None:
+def test_output_lengths_of_a_model_are_known_however_many_tenants_there_are() -> None:
     costs = model()
-    tenant = Origin("", "", "", 0, "batch")
-    decision = msgspec.structs.replace(routed_to(endpoint("a")), origin=tenant)
     for _ in range(30):
-        costs.generated(decision, n_tokens=2000)
+        costs.generated(routed_to(endpoint("a")), n_tokens=2000)
+    for number in range(2 * MAX_KEYS):  # tenants are named by clients
+        origin = Origin("", "", "", 0, f"tenant-{number}")
+        decision = msgspec.structs.replace(routed_to(endpoint("a")), model="other", origin=origin)
+        costs.generated(decision, n_tokens=10)
 
-    assert costs.lengths.mean("m", "batch") == pytest.approx(2000)
     assert costs.lengths.mean("m") == pytest.approx(2000)
+    assert sorted(costs.lengths.shared.known()) == ["", "m", "other"]
 
 
 def test_requests_that_never_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,48 +9,48 @@ import pytest
 from kvatlas.scorers.latency.lengths import MAX_KEYS, MAX_TOKENS, PRIOR_TOKENS, OutputLengths
 
 
-def learned(model: str, tenant: str, lengths: list[int]) -> OutputLengths:
+def learned(model: str, lengths: list[int]) -> OutputLengths:
     found = OutputLengths()
     for n_tokens in lengths:
-        found.add(model, tenant, n_tokens)
+        found.add(model, n_tokens)
     return found
 
 
 def test_quantiles_are_within_a_bucket() -> None:
     rng = random.Random(3)
     lengths = [1 + int(rng.expovariate(1 / 300)) for _ in range(2000)]
-    found = learned("m", "t", lengths)
+    found = learned("m", lengths)
 
     recent = sorted(lengths[-700:])
     for part in (0.1, 0.5, 0.9, 0.99):
-        assert found.quantile("m", "t", part=part) == pytest.approx(recent[int(700 * part)], rel=0.35)
-    assert found.mean("m", "t") == pytest.approx(300, rel=0.15)
+        assert found.quantile("m", part=part) == pytest.approx(recent[int(700 * part)], rel=0.35)
+    assert found.mean("m") == pytest.approx(300, rel=0.15)
 
 
-def test_unknown_tenant_has_the_lengths_of_its_model_and_an_unknown_model_those_of_all() -> None:
-    found = learned("m", "t", [100] * 50)
+def test_an_unknown_model_has_the_lengths_of_all() -> None:
+    found = learned("m", [100] * 50)
     for _ in range(50):
-        found.add("n", "", 900)
+        found.add("n", 900)
 
-    assert found.mean("m", "other") == pytest.approx(100)
+    assert found.mean("m") == pytest.approx(100)
     assert 100 < found.mean("unknown") < 900
-    assert OutputLengths().mean("m", "t") == PRIOR_TOKENS
-    assert OutputLengths().quantile("m", "t", part=0.9) == PRIOR_TOKENS
+    assert OutputLengths().mean("m") == PRIOR_TOKENS
+    assert OutputLengths().quantile("m", part=0.9) == PRIOR_TOKENS
 
 
 def test_few_responses_are_not_enough() -> None:
-    found = learned("m", "", [100] * 100)
+    found = learned("m", [100] * 100)
     for _ in range(5):
-        found.add("m", "t", 9000)
+        found.add("n", 9000)
 
-    assert found.mean("m", "t") < 1000
+    assert found.mean("n") < 1000
 
 
 def test_the_first_responses_count_more_than_what_nobody_has_seen() -> None:
-    found = learned("m", "", [8] * 4)
+    found = learned("m", [8] * 4)
 
     assert 8 < found.mean("m") < PRIOR_TOKENS / 2
-    assert found.mean("m", "t") == found.mean("other") == found.mean("m")
+    assert found.mean("other") == found.mean("m")
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_the_first_responses_count_more_than_what_nobody_has_seen() -> None:
     ],
 )
 def test_responses_under_way_have_half_of_their_length(lengths: list[int], n_tokens: float) -> None:
-    assert learned("m", "", lengths).under_way("m") == pytest.approx(n_tokens, rel=0.01)
+    assert learned("m", lengths).under_way("m") == pytest.approx(n_tokens, rel=0.01)
 
 
 def test_old_lengths_fade() -> None:
-    found = learned("m", "", [1000] * 3000 + [10] * 3000)
+    found = learned("m", [1000] * 3000 + [10] * 3000)
 
     assert found.mean("m") == pytest.approx(10, rel=2.0)
     assert found.quantile("m", part=0.9) < 20
@@ -75,16 +75,16 @@ def test_old_lengths_fade() -> None:
 def test_keys_are_bounded_and_impossible_lengths_are_ignored() -> None:
     found = OutputLengths()
     for number in range(3 * MAX_KEYS):
-        found.add(f"model-{number}", f"tenant-{number}", 5)
+        found.add(f"model-{number}", 5)
     assert len(found) == MAX_KEYS
 
     for n_tokens in (0, -1, MAX_TOKENS + 1):
-        found.add("m", "", n_tokens)
+        found.add("m", n_tokens)
     assert found.mean("m") == pytest.approx(5)
 
 
 def test_weights_stay_finite_over_a_long_time() -> None:
-    found = learned("m", "", [1, 7] * 10_000)
+    found = learned("m", [1, 7] * 10_000)
 
     assert found.mean("m") == pytest.approx(4, rel=0.01)
 
@@ -97,35 +97,35 @@ def share(source: OutputLengths, *targets: tuple[str, OutputLengths]) -> None:
 
 def test_lengths_of_siblings_count_like_own_ones() -> None:
     lengths = [50, 80, 300, 2000] * 20
-    both = learned("m", "t", lengths)
-    mine, other = learned("m", "t", lengths[::2]), learned("m", "t", lengths[1::2])
+    both = learned("m", lengths)
+    mine, other = learned("m", lengths[::2]), learned("m", lengths[1::2])
     share(other, ("other", mine))
-    assert mine.mean("m", "t") == pytest.approx(both.mean("m", "t"), rel=0.02)
-    assert mine.quantile("m", "t", part=0.9) == both.quantile("m", "t", part=0.9)
+    assert mine.mean("m") == pytest.approx(both.mean("m"), rel=0.02)
+    assert mine.quantile("m", part=0.9) == both.quantile("m", part=0.9)
 
     alone = OutputLengths()
     share(mine, ("mine", alone))
-    half = learned("m", "t", lengths[::2])
-    assert alone.mean("m", "t") == pytest.approx(half.mean("m", "t"))
+    half = learned("m", lengths[::2])
+    assert alone.mean("m") == pytest.approx(half.mean("m"))
     assert alone.under_way("m") == pytest.approx(half.under_way("m"))
     for key in mine.shared.known():
         alone.shared.take("mine", key, None, now=0.0)
-    assert alone.mean("m", "t") == PRIOR_TOKENS
+    assert alone.mean("m") == PRIOR_TOKENS
 
 
 def test_own_lengths_are_published_without_those_of_siblings_and_again_after_each_response() -> None:
-    mine, other = learned("m", "", [10] * 30), learned("m", "", [90] * 30)
+    mine, other = learned("m", [10] * 30), learned("m", [90] * 30)
     before = [mine.shared.own(key, 0.0) for key in mine.shared.known()]
     share(other, ("other", mine))
     assert [mine.shared.own(key, 0.0) for key in mine.shared.known()] == before
     mean = mine.mean("m")
     mine.shared.on_change = lambda: None
-    mine.add("m", "t", 1000)
+    mine.add("m", 1000)
     assert mine.mean("m") > mean
-    assert list(mine.shared.changed) == ["0:", "1:m", "1:mt"]
+    assert list(mine.shared.changed) == ["", "m"]
 
 
-@pytest.mark.parametrize("key", ["", "m", "x:m", "99999:m", "1:m"])
+@pytest.mark.parametrize("key", ["", "m"])
 @pytest.mark.parametrize("numbers", [[], [1.0], [-1.0] * 42])
 def test_impossible_numbers_of_siblings_change_nothing(key: str, numbers: list[float]) -> None:
     found = OutputLengths()
@@ -135,13 +135,13 @@ def test_impossible_numbers_of_siblings_change_nothing(key: str, numbers: list[f
 
 def test_responses_without_tokens_have_none_under_way() -> None:
     found = OutputLengths()
-    found.shared.take("other", "1:m", [0.0] * 2 + [1.0] * 40, now=0.0)
+    found.shared.take("other", "m", [0.0] * 2 + [1.0] * 40, now=0.0)
     assert found.under_way("m") == 0.0
 
 
 def test_lengths_of_siblings_stay_bounded() -> None:
-    found, one = OutputLengths(), learned("m", "", [5])
-    numbers = one.shared.own("1:m", 0.0)
+    found, one = OutputLengths(), learned("m", [5])
+    numbers = one.shared.own("m", 0.0)
     for number in range(2 * MAX_KEYS):
-        found.shared.take("other", f"5:{number:05}", numbers, now=0.0)
-    assert found.mean("00000", "x") == PRIOR_TOKENS
+        found.shared.take("other", f"{number:05}", numbers, now=0.0)
+    assert found.mean("00000") == PRIOR_TOKENS
