@@ -72,6 +72,7 @@ class Valkey:
                 await self._connection()
             except UNREACHED as error:
                 self._lost(error)
+                self._server.failed()
             pause_s = PAUSE_S if self.traffic.connections != before else min(2 * pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 

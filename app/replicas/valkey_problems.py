@@ -80,7 +80,7 @@ def _known(error: BaseException, config: ValkeyConfig) -> ConnectionProblem | No
         case PasswordError():
             return ConnectionProblem(ProblemKind.LOGIN, str(error))
         case AuthenticationError() | ResponseError():
-            return _reply(error)
+            return _reply(error, config)
         case ReplicaError():
             return ConnectionProblem(ProblemKind.SERVER, f"the server cannot be used: {error}")
         case TimeoutError() | RedisTimeoutError():
@@ -95,12 +95,13 @@ def _known(error: BaseException, config: ValkeyConfig) -> ConnectionProblem | No
             return None
 
 
-def _reply(error: AuthenticationError | ResponseError) -> ConnectionProblem:
+def _reply(error: AuthenticationError | ResponseError, config: ValkeyConfig) -> ConnectionProblem:
     if isinstance(error, NoPermissionError):
         text = f"the user lacks a right on the server: {error}; docs/replicas.md has those that it needs"
         return ConnectionProblem(ProblemKind.LOGIN, text)
     if isinstance(error, AuthenticationError):
-        text = f"the server refuses the login: {error}; see username and passwordFile in replicas.valkey"
+        of_sentinels = ", and in its sentinel for that of Sentinels" if config.sentinel.addresses else ""
+        text = f"the server refuses the login: {error}; see username and passwordFile in replicas.valkey{of_sentinels}"
         return ConnectionProblem(ProblemKind.LOGIN, text)
     if "unknown command" in str(error).lower():
         text = "the server is too old: it has no sharded channels; Redis 7 or Valkey has them"

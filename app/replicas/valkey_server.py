@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,6 +76,8 @@ class ValkeyServer:
         self._config, self._channel = config, channel
         self._known: tuple[HostPort, ...] = ()
         """Servers of the cluster as last reported, asked when those of the configuration are away."""
+        self._first = 0
+        """Number of the Sentinel, or the server of the cluster, that is asked first."""
 
     @property
     def may_move(self) -> bool:
@@ -97,6 +99,10 @@ class ValkeyServer:
             )
         return await self._ask_any(tuple(map(HostPort.parse, config.sentinel.addresses)), self._ask_sentinel)
 
+    def failed(self) -> None:
+        """Ask another Sentinel or server of the cluster first from now on: what the last one said may be out of date."""
+        self._first += 1
+
     @asynccontextmanager
     async def connected(self, place: HostPort) -> AsyncGenerator[Connection]:
         """Connect to a server of the replicas."""
@@ -110,9 +116,10 @@ class ValkeyServer:
         self, places: Sequence[HostPort], ask: Callable[[HostPort], Awaitable[HostPort]]
     ) -> HostPort:
         error: Exception = ReplicaError("no server is known")
-        for place in dict.fromkeys(places):
+        found = list(dict.fromkeys(places))
+        for number in range(self._first, self._first + len(found)):
             try:
-                return await ask(place)
+                return await ask(found[number % len(found)])
             except UNREACHED as caught:
                 error = caught
         raise error
@@ -124,8 +131,8 @@ class ValkeyServer:
         async with self._open(place, sentinel.username, given, 0) as connection:
             reply = await call(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinel.master)
         match reply:
-            case [bytes(host), bytes(port)] if port.isdigit():
-                return HostPort.at(host.decode(), int(port))
+            case [bytes(host), bytes(port)]:
+                return _address(host, port, place)
             case _:
                 raise ReplicaError(f"the Sentinel at {place} knows no set {sentinel.master!r}")
 
@@ -134,10 +141,11 @@ class ValkeyServer:
             reply = await call(connection, "CLUSTER", "SLOTS")
         slot, found, known = key_slot(self._channel.encode()), None, list[HostPort]()
         for first, last, *nodes in cast("Sequence[Sequence[Any]]", reply):
-            places = [_node(each, place) for each in nodes]
-            known += places
-            if first <= slot <= last and places:
-                found = places[0]
+            if first <= slot <= last and nodes:
+                found = _node(nodes[0], place)
+            for each in nodes:
+                with suppress(ReplicaError):  # one that is not needed now may have no address
+                    known.append(_node(each, place))
         self._known = tuple(dict.fromkeys(known))
         if found is None:
             raise ReplicaError(
@@ -222,11 +230,24 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 def _node(node: Sequence[object], asked: HostPort) -> HostPort:
-    """Return the address of a node in a reply of `CLUSTER SLOTS`; without a host it is that of the server that was asked."""
+    """Return the address of a node in a reply of `CLUSTER SLOTS`; without a host it is that of the server that was asked.
+
+    Raises:
+        ReplicaError: it has none that can be connected to.
+    """
     match node:
         case [bytes(host), int(port), *_] if host:
-            return HostPort.at(host.decode(), port)
+            return _address(host, port, asked)
         case [_, int(port), *_]:
-            return HostPort.at(asked.host, port)
+            return _address(asked.host.encode(), port, asked)
         case _:
             raise ReplicaError(f"the server at {asked} describes a node as {node!r:.100}")
+
+
+def _address(host: bytes, port: int | bytes, asked: HostPort) -> HostPort:
+    """Return an address that the server or Sentinel at `asked` named."""
+    try:
+        return HostPort.at(host.decode(), int(port))
+    except ValueError as error:  # such as the host "?" of a node that has no name, in a cluster that prefers names
+        text = f"{asked} names a server by an address that nobody can connect to: {error}; have that server announce one"
+        raise ReplicaError(text) from None

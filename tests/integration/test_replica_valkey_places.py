@@ -1,0 +1,46 @@
+"""Which server of a set or a cluster replicas use, if those that are asked differ, or name an address of no use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.valkey_nodes import connected, nodes, until_heard
+from support.valkey_process import Server, free_port, one, running
+from support.waiting import until
+
+
+def sentinel(folder: Path, port: int) -> Server:
+    """Return a Sentinel that knows no other one, and a primary on a port."""
+    found = Server(folder, free_port(), is_sentinel=True)
+    folder.mkdir(parents=True)
+    (folder / "server.conf").write_text(f"sentinel monitor kv 127.0.0.1 {port} 1\n")
+    return found
+
+
+async def test_next_sentinel_is_asked_when_the_first_one_names_a_primary_that_is_gone(tmp_path: Path) -> None:
+    async with one(tmp_path) as server:
+        stale, good = sentinel(tmp_path / "stale", free_port()), sentinel(tmp_path / "good", server.port)
+        config = {"sentinel": {"master": "kv", "addresses": [stale.address, good.address]}}
+        async with running(stale, good), nodes("a", "b", **config) as (a, b):
+            await connected(a, b)
+            await until_heard(a, b, b"there")
+
+
+async def test_login_that_a_sentinel_refuses_names_the_keys_of_sentinels(tmp_path: Path) -> None:
+    right = "of Sentinels"
+    asked = Server(tmp_path / "sentinel", free_port(), is_sentinel=True, password=right)
+    async with running(asked), nodes("a", sentinel={"master": "kv", "addresses": [asked.address]}) as (a,):
+        await until(lambda: bool(a.transport.traffic.problem), what="the problem")
+        assert "in its sentinel" in a.transport.traffic.problem
+
+
+async def test_node_without_a_name_is_said_and_used_once_it_has_one(tmp_path: Path) -> None:
+    named_only = ("--cluster-preferred-endpoint-type", "hostname", "--cluster-port", str(free_port()))
+    server = Server(tmp_path / "node", free_port(), ("--cluster-enabled", "yes", *named_only))
+    async with running(server):
+        await server.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        async with nodes("a", cluster=[server.address]) as (a,):
+            await until(lambda: "found host '?'" in a.transport.traffic.problem, what="the problem")
+            assert a.transport.traffic.failures["server"] > 0
+            await server.call("CONFIG", "SET", "cluster-announce-hostname", "localhost")
+            await connected(a)
