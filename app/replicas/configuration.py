@@ -177,19 +177,23 @@ class SharedConfiguration:
         self.words.say()
 
     async def _put(self, changes: Changes) -> None:
-        refusal = ""
         who = changes.stamp.replica.partition("/")[0]
-        try:
-            self._check(changes)  # so that the part is not put in force if the configuration cannot be
-            if self.part is not None:
-                await self.part.put(_values(changes))
-            self._made = await self._live.put_changes(
-                _values(changes), origin=f"REST on replica {who}", generation=changes.stamp.number
-            )
-        except (ConfigError, KVAtlasError, ValueError) as error:
-            refusal = str(error)
+        refusal = self._refusal(
+            changes
+        )  # so that the part is not put in force if the configuration cannot be
+        if not refusal:
+            try:
+                if self.part is not None:
+                    await self.part.put(_values(changes))
+                self._made = await self._live.put_changes(
+                    _values(changes), origin=f"REST on replica {who}", generation=changes.stamp.number
+                )
+            except Exception as error:  # noqa: BLE001 - it is said
+                refusal = _refusal_of(error)
+                await self._put_back()
+        if refusal:
             log.warning(
-                "generation %d of replica %s is not in force here: %s", changes.stamp.number, who, error
+                "generation %d of replica %s is not in force here: %s", changes.stamp.number, who, refusal
             )
         self.agreement.in_force(
             changes.stamp,
@@ -198,11 +202,19 @@ class SharedConfiguration:
             refusal=refusal,
         )
 
+    async def _put_back(self) -> None:
+        """Put the part in force as it was before a change that failed."""
+        if self.part is not None:
+            try:
+                await self.part.put(_values(self.agreement.word.changes))
+            except Exception:
+                log.exception("what a change that failed has registered or removed is not as before")
+
     def _refusal(self, changes: Changes) -> str:
         try:
             self._check(changes)
-        except (ConfigError, KVAtlasError, ValueError) as error:
-            return str(error)
+        except Exception as error:  # noqa: BLE001 - it is said
+            return _refusal_of(error)
         return ""
 
     def _check(self, changes: Changes) -> None:
@@ -224,6 +236,14 @@ class SharedConfiguration:
         if gone:
             self.agreement.propose(dict.fromkeys(gone), force=True)
             self._wake()
+
+
+def _refusal_of(error: Exception) -> str:
+    """Return why changes are not in force. A fault of ours is one more reason: without an answer the agreement would wait for ever."""
+    if isinstance(error, (ConfigError, KVAtlasError, ValueError)):
+        return str(error)
+    log.error("a change failed", exc_info=error)
+    return f"it failed with {type(error).__name__}: {error}"
 
 
 def _values(changes: Changes) -> dict[str, object]:

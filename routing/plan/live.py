@@ -226,9 +226,7 @@ class LiveConfig:
             found = _live_changes(self.in_force, plan.config)
             if found or generation is not None:
                 generation = generation or self.generation + 1
-                if self._prepare is not None:
-                    await self._prepare(plan)
-                self._switch_or_back(plan, generation)
+                await self._switch_or_back(plan, generation)
         except (ConfigRefusedError, SchedulingError) as error:
             raise ConfigRefusedError(f"{origin}: {error}") from error
         self.loaded = loaded.config
@@ -248,17 +246,19 @@ class LiveConfig:
             )
         return found
 
-    def _switch_or_back(self, plan: Plan, generation: int) -> None:
-        """Put a plan in force. After any error, the one before is in force as a whole.
+    async def _switch_or_back(self, plan: Plan, generation: int) -> None:
+        """Prepare a plan and put it in force. After any error, the one before is in force as a whole.
 
         Raises:
             ConfigRefusedError: it cannot be put in force.
         """
         try:
+            if self._prepare is not None:
+                await self._prepare(plan)
             self._switch(plan, generation)
         except ConfigRefusedError:
             raise
-        except Exception as error:  # a fault of ours, which may have come after a part of the switch
+        except Exception as error:  # a fault of ours, which may have come after a part of the work
             log.exception("a configuration could not be put in force; the one before is applied again")
             self._switch(self.plan, self.generation)
             raise ConfigRefusedError(f"it failed with {type(error).__name__}: {error}") from error

@@ -29,9 +29,16 @@ class Process:
     refusal: str | None = None
     faults: list[Exception] = field(default_factory=list[Exception])
     """Raised by the next switches, after a part of each."""
+    prepare_faults: list[Exception] = field(default_factory=list[Exception])
+    """Raised while the next changes are prepared."""
     settle_faults: list[Exception] = field(default_factory=list[Exception])
     """Raised while the next changes settle."""
     follower: ConfigFollower = field(init=False)
+
+    async def prepare(self, plan: Plan) -> None:  # noqa: ARG002 - as `LiveConfig` calls it
+        await asyncio.sleep(0)
+        if self.prepare_faults:
+            raise self.prepare_faults.pop(0)
 
     def switch(self, plan: Plan, generation: int) -> None:
         if self.refusal is not None:
@@ -64,6 +71,7 @@ def live_config(path: Path, text: str, process: Process) -> LiveConfig:
     live = LiveConfig(
         files.load().config,
         paths=files.paths,
+        prepare=process.prepare,
         switch=process.switch,
         settle=process.settle,
         metrics=ConfigMetrics(process.registry),

@@ -102,10 +102,11 @@ async def nodes(folder: Path, names: str = "abc", *, silent_ms: int = 5000) -> A
             await found.stop()
 
 
-async def test_later_changes_are_made_after_one_that_failed_midway(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["faults", "prepare_faults"])
+async def test_later_changes_are_made_after_one_that_failed_midway(tmp_path: Path, when: str) -> None:
     async with nodes(tmp_path) as all_:
         before = all_.queues()
-        all_.nodes["b"].process.faults = [RuntimeError("no such row")]
+        setattr(all_.nodes["b"].process, when, [RuntimeError("no such row")])
 
         with pytest.raises(
             ConfigRefusedError, match=r"in force on no replica: b: .*RuntimeError: no such row"
@@ -296,6 +297,23 @@ async def test_instance_is_registered_on_all_and_with_one_that_joins(tmp_path: P
         with pytest.raises(ConfigRefusedError, match="c: 1 ranks are registered"):
             await shared["a"].register(registration("z"))
         assert known() == [{"y"}] * 3
+
+
+async def test_instance_of_a_change_that_failed_midway_is_not_registered(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a") as all_, make_fleet() as fleet:
+        node, registry = all_.nodes["a"], Registry(fleet, max_ranks=3)
+        shared = SharedRegistrations(registry, node.shared)
+        await shared.register(registration("x"))
+        for faults in (node.process.faults, node.process.prepare_faults):
+            faults.append(RuntimeError("no such row"))
+
+            with pytest.raises(ConfigRefusedError, match=r"a: .*RuntimeError: no such row"):
+                await shared.register(registration("y"))
+            faults.append(RuntimeError("no such row"))
+            with pytest.raises(ConfigRefusedError, match=r"a: .*RuntimeError: no such row"):
+                await shared.unregister("acme", "x", None)
+
+            assert [each.instance.name for each in registry.registrations()] == ["x"]
 
 
 async def test_file_that_is_loaded_again_ends_what_rest_changed_everywhere(tmp_path: Path) -> None:
