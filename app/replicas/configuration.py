@@ -106,7 +106,7 @@ class SharedConfiguration:
         """What the last change that was put in force changed here."""
         live.on_change = self._restated
         live.on_file = self._file_loaded
-        self.agreement.restated(generation=live.generation, digest=digest(live.in_force))
+        self.agreement.restated(generation=live.generation, digest=digest(live.in_force), is_starting=True)
 
     async def change(
         self, changed: Mapping[str, object], *, ended: Collection[str] = (), force: bool = False
@@ -150,6 +150,7 @@ class SharedConfiguration:
 
     async def run(self) -> None:
         """Do what the agreement asks for, until cancelled. At rest it waits for words alone."""
+        await self._restated()  # siblings wait for votes of this replica from now on
         while True:
             self._has_work.clear()
             await self._work()

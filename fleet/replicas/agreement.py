@@ -51,6 +51,7 @@ class Outcome:
 Action = Check | PutInForce | Outcome
 
 SILENT = "silent: it did not answer in time"
+STARTING = "starting: it takes the change before it decides for requests"
 GONE = "gone: it fell silent while the change was being made"
 LARGE = (
     f"all changes over REST together would have more than {MAX_CHANGES_BYTES} bytes; write them to the file"
@@ -201,10 +202,10 @@ class Agreement:
             self._decided(own, None if refusal else stamp, refusal)
         self._step()
 
-    def restated(self, *, generation: int, digest: str) -> None:
+    def restated(self, *, generation: int, digest: str, is_starting: bool = False) -> None:
         """Take another state of the configuration, after a file was loaded. Changes that were refused are tried again."""
         self._refused = None
-        self._say(generation=generation, digest=digest)
+        self._say(generation=generation, digest=digest, is_starting=is_starting)
         self._step()
 
     def _step(self) -> None:
@@ -248,17 +249,21 @@ class Agreement:
 
     def _count(self, asked: _Asked, proposal: Proposal) -> None:
         """Decide once all have voted."""
-        votes = {
-            owner: vote
-            for owner, word in self._words.items()
-            if (vote := word.votes.get(self._replica)) is not None and vote.stamp == proposal.stamp
-        }
-        refusals = {self._name(owner): vote.refusal for owner, vote in votes.items() if vote.refusal}
+        votes = self._votes(proposal)
+        refusals = {self._name(owner): refusal for owner, refusal in votes.items() if refusal}
         if refusals:
             self._end(Outcome(asked.ticket, None, refusals))
         elif asked.voters <= votes.keys() and self._putting is None and self._clock() < asked.ends_ns:
             asked.is_decided = True
             self._put(self._changed(proposal))
+
+    def _votes(self, proposal: Proposal) -> dict[str, str]:
+        """Return replica -> why it refuses a proposal, empty if it accepts. One that starts accepts: it follows before it decides."""
+        found = {owner: "" for owner, word in self._words.items() if word.is_starting}
+        for owner, word in self._words.items():
+            if (vote := word.votes.get(self._replica)) is not None and vote.stamp == proposal.stamp:
+                found[owner] = vote.refusal
+        return found
 
     def _decided(self, asked: _Asked, stamp: Stamp | None, refusal: str) -> None:
         """Wait for the siblings to confirm a change that is in force here."""
@@ -285,7 +290,7 @@ class Agreement:
     def _is_awaited(self, owner: str, stamp: Stamp) -> bool:
         word = self._words.get(owner)
         has_refused = word is not None and word.refused is not None and word.refused.stamp >= stamp
-        return word is not None and word.changes.stamp < stamp and not has_refused
+        return word is not None and word.changes.stamp < stamp and not (has_refused or word.is_starting)
 
     def _withdraw_late(self, asked: _Asked) -> None:
         proposal = asked.proposal
@@ -298,12 +303,7 @@ class Agreement:
             )
             refusals = {who: why}
         else:
-            voted = {
-                owner
-                for owner, word in self._words.items()
-                if word.votes.get(self._replica, Vote(Stamp())).stamp == proposal.stamp
-            }
-            refusals = {self._name(owner): SILENT for owner in asked.voters - voted}
+            refusals = {self._name(owner): SILENT for owner in asked.voters - self._votes(proposal).keys()}
         self._end(Outcome(asked.ticket, None, refusals))
 
     def _end(self, outcome: Outcome) -> None:
@@ -368,10 +368,8 @@ class Agreement:
         return {word.proposal.stamp for word in self._words.values() if word.proposal is not None}
 
     def _first(self) -> Stamp | None:
-        """Return the stamp of the proposal that comes first, None if there is none.
-
-        The order is that of the replicas: by numbers, two that propose again and again could yield to each other for ever.
-        """
+        """Return the stamp of the proposal that comes first, None if there is none."""
+        # in the order of the replicas: by numbers, two that propose again and again could yield to each other for ever
         own = {self._word.proposal.stamp} if self._word.proposal is not None else set[Stamp]()
         return min(self._stamps() | own, key=lambda stamp: stamp.replica, default=None)
 
@@ -391,7 +389,9 @@ class Agreement:
 
     def _why_not(self, owner: str) -> str:
         word = self._words.get(owner)
-        return word.refused.refusal if word is not None and word.refused is not None else SILENT
+        if word is not None and word.refused is not None:
+            return word.refused.refusal
+        return STARTING if word is not None and word.is_starting else SILENT
 
 
 def _name_of(owner: str) -> str:

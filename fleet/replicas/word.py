@@ -77,6 +77,7 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
         refused: newer changes that could not be put in force there, and why; None if there are none.
         proposal: its own, None if it has none.
         votes: id of a replica -> the answer to its proposal.
+        is_starting: whether it does not vote yet; it takes the newest changes before it decides for requests.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     refused: Vote | None = None
     proposal: Proposal | None = None
     votes: dict[str, Vote] = {}
+    is_starting: bool = False
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -198,6 +198,22 @@ async def test_change_is_in_force_on_none_when_one_is_silent_and_with_force_on_t
         await until(lambda: all_.queues() == [6, 6, 6], what="c to follow")
 
 
+async def test_change_does_not_wait_for_a_replica_that_starts_and_holds_there_too(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "ab") as all_:
+        late = all_.add("c", runs=False)
+        await all_.meet()
+        await all_.nodes["a"].answers.set_weights({"queue": 5})
+        answer = await all_.nodes["b"].answers.set_weights({"queue": 6})
+        assert all_.queues() == [6, 6, 2]
+        problems = {each.name: each.problem for each in answer.replicas}
+        assert (problems["a"], problems["b"]) == (None, None)
+        assert (problems["c"] or "").startswith("starting")
+        await late.shared.catch_up()
+        late.task = asyncio.create_task(late.shared.run())
+        await all_.nodes["a"].answers.set_weights({"queue": 7})
+        assert all_.queues() == [7, 7, 7]
+
+
 async def test_impossible_change_is_refused_before_others_hear_of_it(tmp_path: Path) -> None:
     async with nodes(tmp_path, "ab") as all_:
         with pytest.raises(ConfigError, match="queu"):
