@@ -28,7 +28,7 @@ CHAT_TEMPLATE = (
 
 
 def write_demo_model(folder: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja into `folder`, which is created if absent.
+    """Write tokenizer.json, tokenizer_config.json, config.json and chat_template.jinja into `folder`, created if absent.
 
     The tokenizer is a byte-level BPE trained on pseudo-words; all runs write the same bytes. Takes under two seconds.
     """
@@ -56,4 +56,7 @@ def write_demo_model(folder: Path) -> None:
         "clean_up_tokenization_spaces": False,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    # an architecture whose chats engines render by the template
+    architecture = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    (folder / "config.json").write_text(json.dumps(architecture, indent=1) + "\n")
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)

@@ -7,10 +7,12 @@ from random import Random
 
 import pytest
 
+from kvatlas.configs.schema import ModelConfig
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.errors import RequestRefusedError
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.words import N_WORDS, prose, vocabulary
+from kvatlas.tokenization.configured import own_renderer
 
 CHAT = "/v1/chat/completions"
 
@@ -30,6 +32,13 @@ def text(folder: Path) -> TokenizerText:
 def chat_body(*messages: tuple[str, str]) -> bytes:
     entries = [{"role": role, "content": content} for role, content in messages]
     return json.dumps({"model": MODEL_NAME, "messages": entries}).encode()
+
+
+def test_model_folder_leaves_no_doubt_about_its_chat_template(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert own_renderer(ModelConfig(tokenizer=str(folder))) is None
+    assert not caplog.records
 
 
 def test_model_folder_is_the_same_every_time(folder: Path, tmp_path: Path) -> None:
