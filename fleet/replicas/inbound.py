@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .channel import Channel, MalformedError
 
 MAX_HELD = 1024
-"""Most payloads held of one channel until a gap closes; beyond, the whole closes it."""
+"""Most payloads held of one channel until a gap closes: the newest ones. Beyond, the whole closes it."""
 
 
 class Inbound:
@@ -29,6 +29,8 @@ class Inbound:
         """Highest sequence number that the sibling is known to have used."""
         self._held: dict[int, bytes] = {}
         """Payloads after a gap, by sequence number."""
+        self._freed = 0
+        """Highest sequence number after a gap that was applied and is no longer held: what comes late from before it would undo it."""
         self._parts: dict[int, bytes] = {}
         """Parts of the whole that is coming, by their number."""
         self._parts_of = (0, 0)
@@ -56,7 +58,7 @@ class Inbound:
         """Take a change."""
         self.told(seq)
         position = self.position
-        if (position is not None and seq <= position) or seq in self._held:
+        if (position is not None and seq <= max(position, self._freed)) or seq in self._held:
             return
         if position is not None and seq == position + 1:
             self.position = seq
@@ -64,9 +66,12 @@ class Inbound:
             if self._held:
                 self._follow()
             return
-        if len(self._held) < MAX_HELD:
-            self._held[seq] = payload
-            self.n_bytes += len(payload)
+        self._held[seq] = payload
+        self.n_bytes += len(payload)
+        if len(self._held) > MAX_HELD:
+            oldest = min(self._held)
+            self.n_bytes -= len(self._held.pop(oldest))
+            self._freed = max(self._freed, oldest)
         if seq > self._newest:  # what it states is newer than all that is known
             self._apply(seq, payload)
 
@@ -90,6 +95,7 @@ class Inbound:
 
     def shed(self) -> None:
         """Free what is held; the next whole makes up for it."""
+        self._freed = max(self._freed, *self._held, 0)
         self._held.clear()
         self._forget_parts()
         self.n_bytes = 0

@@ -303,6 +303,22 @@ def test_hostile_sibling_holds_a_bounded_number_of_bytes() -> None:
     assert MAX_HELD * 64 < MAX_HELD_BYTES
 
 
+def test_gap_that_closes_late_takes_no_newer_value_back() -> None:
+    one, other = acquainted()
+    sent: list[Outgoing] = []
+    for number in range(2 * MAX_HELD):
+        one.channel.put("x", number)
+        sent += one.replica.tick(MS)
+    deltas = [each for each in sent if Codec(make_identity()).decode(each.payload).kind is Kind.DELTA]  # type: ignore[union-attr]
+    late, *others = deltas
+
+    other.hears(others, MS)
+    assert other.seen == {"x": 2 * MAX_HELD - 1}
+    other.hears([late], MS)
+
+    assert other.seen == {"x": 2 * MAX_HELD - 1}
+
+
 def test_letter_reaches_its_receiver_alone_and_is_answered() -> None:
     class Echo:
         def received(self, sender: str, payload: bytes, now_ns: int) -> Sequence[tuple[str, bytes]]:  # noqa: ARG002
