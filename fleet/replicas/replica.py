@@ -124,7 +124,7 @@ class Replica:
         """The siblings by name, of which one life counts."""
         self._refused: dict[str, tuple[Refusal, int]] = {}
         """Refused senders by name, with the time of their last message."""
-        self._logged: set[tuple[str, Refused]] = set()
+        self._logged: set[tuple[str, str]] = set()
         self._beat_ns: int | None = None
         self._ticked_ns: int | None = None
         for channel in self._channels.values():
@@ -221,12 +221,24 @@ class Replica:
         except UNREADABLE:
             self.counters.malformed["heartbeat"] += 1
             return
-        link.version = beat.version
+        if beat.version != link.version:
+            link.version = beat.version
+            self._compare(link)
         for name, seq in beat.seqs.items():
             if (inbound := link.inbound.get(name)) is not None:
                 inbound.told(seq)
         # the sibling knows no channel that it does not name, so that there is nothing to miss
         link.inbound = {name: each for name, each in link.inbound.items() if name in beat.seqs}
+
+    def _compare(self, link: SiblingLink) -> None:
+        own, kind = self.identity.version[:64], ("", link.version)
+        if link.version != own and kind not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(kind)
+            log.warning(
+                "replicas: %s runs kvatlas %s, and this one %s: until both run one version, each leaves out what the other has "
+                "learned in another form, such as fits with other terms; this is not logged again for that version",
+                link.name, link.version, own,
+            )  # fmt: skip
 
     def _wholes(self, link: SiblingLink, payload: bytes, now_ns: int) -> Iterator[Outgoing]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -235,6 +236,16 @@ def test_sibling_that_died_while_a_replica_stood_still_is_dropped_once_it_is_sil
 
     assert other.seen == {"x": None}
     assert other.replica.live == []
+
+
+def test_another_version_of_kvatlas_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    book = Book(make_identity("one"))
+    for name in ("two", "three"):
+        sibling = Book(replace(make_identity(name), version="0.0.1"))
+        book.hears([*sibling.replica.tick(0), *sibling.replica.tick(S)], S)
+
+    (said,) = caplog.messages
+    assert said.startswith("replicas: two runs kvatlas 0.0.1, and this one ")
 
 
 def test_sibling_that_goes_is_dropped_at_once() -> None:
