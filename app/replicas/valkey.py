@@ -95,6 +95,7 @@ class Valkey:
         async with self._server.connected(place) as reader, self._server.connected(place) as writer:
             _confirm(await call(reader, "SSUBSCRIBE", self._all, self._own))
             _confirm(await reply_of(reader))
+            await call(writer, "SPUBLISH", self._own, b"")  # whose right may be missing
             self._found(place)
             try:
                 await self._carry(reader, writer, place)

@@ -44,6 +44,23 @@ async def test_user_has_rights_to_its_channels_alone_and_the_password_may_change
             await until_heard(a, b, b"second")
 
 
+async def test_missing_right_to_publish_is_said_once_and_taken_up_when_it_is_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("first")
+    async with one(tmp_path) as server:
+        await server.call("ACL", "SETUSER", "kvatlas", "on", ">first", "&*", "-@all", "+ssubscribe")
+        config = {"address": server.address, "username": "kvatlas", "passwordFile": str(password)}
+        async with nodes("a", **config) as (a,):
+            await until(lambda: a.transport.traffic.failures["login"] > 2, what="several failures")
+            assert (a.transport.traffic.connections, a.transport.is_connected) == (0, False)
+            assert "lacks a right" in a.transport.traffic.problem
+            assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+            await server.call("ACL", "SETUSER", "kvatlas", "+spublish")
+            await connected(a)
+
+
 async def test_wrong_password_is_said_and_the_right_one_taken_up(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("wrong")
