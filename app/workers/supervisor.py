@@ -85,15 +85,17 @@ class Supervisor:
                 time.sleep(_LOOK_S)
                 self._kill_hung()
                 continue
-            worker = self._workers.pop(pid)
+            ended = self._workers.pop(pid, None)
+            if ended is None:  # a process that lost its parent: the first process of a container gets them
+                continue
             code = os.waitstatus_to_exitcode(wait_status)
             if code == self._gives_up and not self._is_ending:
                 status = code
                 self._end()
             elif not self._is_ending:
-                log.warning("worker %d ended with status %d; it is started again", worker, code)
+                log.warning("worker %d ended with status %d; it is started again", ended, code)
                 time.sleep(PAUSE_S)
-                self._start_unless_ending(worker)
+                self._start_unless_ending(ended)
         return status
 
     def _start_unless_ending(self, worker: int) -> None:

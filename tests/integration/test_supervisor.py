@@ -62,6 +62,27 @@ sys.exit(supervisor.Supervisor(1, lambda worker: 0, gives_up=2, heartbeats=beats
 """
 
 
+FOREIGN = r"""
+import os, sys, time
+from kvatlas.app.workers import supervisor
+
+foreign = os.fork()
+if foreign == 0:
+    os._exit(0)
+
+def run(worker):
+    while True:
+        try:
+            os.kill(foreign, 0)
+        except ProcessLookupError:  # the parent has reaped it
+            return 2
+        time.sleep(0.01)
+
+beats = supervisor.Heartbeats(1)
+sys.exit(supervisor.Supervisor(1, run, gives_up=2, heartbeats=beats, timeout_s=60).serve())
+"""
+
+
 class Running:
     """The parent and the output of its workers."""
 
@@ -117,6 +138,12 @@ async def test_signal_that_comes_just_when_a_worker_has_ended_does_not_end_the_p
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", RACE)
 
     assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+
+
+async def test_child_that_is_no_worker_is_reaped_and_ends_nothing() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", FOREIGN)
+
+    assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 2
 
 
 async def test_other_signal_reaches_every_worker() -> None:
