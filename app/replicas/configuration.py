@@ -16,7 +16,7 @@ from ...configs.errors import ConfigError
 from ...events.errors import KVAtlasError
 from ...fleet.errors import ConfigRefusedError
 from ...fleet.replicas.agreement import LARGE, Agreement, Check, Outcome, PutInForce
-from ...fleet.replicas.word import Changes
+from ...fleet.replicas.word import Changes, Stamp
 from ...fleet.replicas.words import Words
 from ...routing.plan.live import LiveConfig
 from ...routing.plan.rest_changes import digest, ended_by_file
@@ -89,7 +89,7 @@ class SharedConfiguration:
         living: Callable[[], Collection[str]],
         silent_s: float,
     ) -> None:
-        self._live, self._living = live, living
+        self._replica, self._live, self._living = replica, live, living
         self.agreement = Agreement(
             replica,
             name,
@@ -101,9 +101,9 @@ class SharedConfiguration:
         self.words = Words(self.agreement, self._wake)
         self.part: Part | None = None
         self._has_work = asyncio.Event()
-        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
-        self._made: list[Change] = []
-        """What the last change that was put in force changed here."""
+        self._waiting: dict[int, asyncio.Future[tuple[Outcome, list[Change]]]] = {}
+        self._made: dict[Stamp, list[Change]] = {}
+        """What changes of this replica that siblings have not confirmed yet changed here."""
         live.on_change = self._restated
         live.on_file = self._file_loaded
         self.agreement.restated(generation=live.generation, digest=digest(live.in_force), is_starting=True)
@@ -129,7 +129,7 @@ class SharedConfiguration:
         future = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._wake()
         try:
-            outcome = await future
+            outcome, made = await future
         finally:
             del self._waiting[ticket]
         if outcome.stamp is None:
@@ -137,7 +137,7 @@ class SharedConfiguration:
             may_force = not force and LARGE not in outcome.refusals.values()
             remedy = ". With ?force=true it is in force here, and the others follow when they can"
             raise ConfigRefusedError(f"in force on no replica: {reasons}{remedy if may_force else ''}")
-        return Agreed(self._made, outcome.refusals)
+        return Agreed(made, outcome.refusals)
 
     async def catch_up(self) -> None:
         """Put the newest change of the siblings that live in force; to be called once, at the start, before `run`."""
@@ -172,23 +172,25 @@ class SharedConfiguration:
                 self.agreement.checked(changes.stamp, self._refusal(changes))
             case PutInForce(changes):
                 await self._put(changes)
-            case Outcome(ticket):
+            case Outcome(ticket, stamp):
+                made = self._made.pop(stamp, []) if stamp is not None else []
                 if (future := self._waiting.get(ticket)) is not None and not future.done():
-                    future.set_result(action)
+                    future.set_result((action, made))
         self.words.say()
 
     async def _put(self, changes: Changes) -> None:
         who = changes.stamp.replica.partition("/")[0]
-        refusal = self._refusal(
-            changes
-        )  # so that the part is not put in force if the configuration cannot be
+        # first, so that the part is not put in force if the configuration cannot be
+        refusal = self._refusal(changes)
         if not refusal:
             try:
                 if self.part is not None:
                     await self.part.put(_values(changes))
-                self._made = await self._live.put_changes(
+                made = await self._live.put_changes(
                     _values(changes), origin=f"REST on replica {who}", generation=changes.stamp.number
                 )
+                if changes.stamp.replica == self._replica:
+                    self._made[changes.stamp] = made
             except Exception as error:  # noqa: BLE001 - it is said
                 refusal = _refusal_of(error)
                 await self._put_back()

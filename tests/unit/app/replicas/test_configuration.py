@@ -198,6 +198,19 @@ async def test_change_is_in_force_on_none_when_one_is_silent_and_with_force_on_t
         await until(lambda: all_.queues() == [6, 6, 6], what="c to follow")
 
 
+async def test_answer_has_its_own_changes_when_another_replica_makes_one_meanwhile(tmp_path: Path) -> None:
+    async with nodes(tmp_path, silent_ms=1000) as all_:
+        all_.nodes["c"].task.cancel()  # both callers wait for it
+        a, b = all_.nodes["a"], all_.nodes["b"]
+        one = asyncio.create_task(a.answers.set_weights({"queue": 5}, force=True))
+        await until(lambda: all_.queues()[:2] == [5, 5], what="the first change")
+        two = asyncio.create_task(b.answers.set_weights({"kvCacheUtilization": 1}, force=True))
+        await until(lambda: weights_of(a.live.plan)["kvCacheUtilization"] == 1, what="the second change")
+
+        assert (await one).changes == ["weights.queue: 2 -> 5"]
+        assert (await two).changes == ["weights.kvCacheUtilization: 2 -> 1"]
+
+
 async def test_change_does_not_wait_for_a_replica_that_starts_and_holds_there_too(tmp_path: Path) -> None:
     async with nodes(tmp_path, "ab") as all_:
         late = all_.add("c", runs=False)
