@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..configs.file_watch import FileWatch
 from ..configs.listeners import AuthConfig
+from ..configs.token_file import read_token
 from .errors import AuthError
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class TokenFile:
         setting: configuration key that names it, for people.
 
     Raises:
-        AuthError: it cannot be read or holds no token.
+        AuthError: it cannot be read or holds no token that clients can send.
     """
 
     def __init__(self, path: Path, setting: str = "server.auth.bearerTokenFile") -> None:
@@ -50,12 +51,9 @@ class TokenFile:
 
     def _read(self) -> bytes:
         try:
-            token = self._path.read_bytes().strip()
-        except OSError as error:
-            raise AuthError(f"{self.setting}: cannot read {self._path}: {error.strerror}") from None
-        if not token or len(token.split()) > 1:
-            raise AuthError(f"{self.setting}: {self._path} must hold one token, without spaces")
-        return token
+            return read_token(self._path)
+        except ValueError as error:
+            raise AuthError(f"{self.setting}: {error}") from None
 
 
 class TokenFiles:

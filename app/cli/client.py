@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from ...api.rest.models import ErrorOut
 from ...configs.secrets import masked_text
+from ...configs.token_file import read_token
 from ..errors import AskError
 
 TIMEOUT_S = 10.0
@@ -164,9 +165,9 @@ def _authorization(token_file: Path | None) -> dict[str, str]:
     if token_file is None:
         return {}
     try:
-        return {"Authorization": f"Bearer {token_file.read_text().strip()}"}
-    except (OSError, UnicodeDecodeError) as error:
-        raise AskError(f"--token-file: {token_file} cannot be used: {error}") from error
+        return {"Authorization": f"Bearer {read_token(token_file).decode()}"}
+    except ValueError as error:
+        raise AskError(f"--token-file: {error}") from error
 
 
 def _decode(url: str, status: int, body: bytes, kind: type[Answer]) -> Answer:

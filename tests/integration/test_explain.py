@@ -146,7 +146,7 @@ async def test_explain_sends_the_token_when_reads_are_protected(tmp_path: Path) 
     }  # fmt: skip
     assert "no decision is kept" in outcomes["with"][2]
     assert "answered 401: a token is missing" in outcomes["without"][2]
-    assert "cannot be used" in outcomes["no_file"][2]
+    assert "cannot read" in outcomes["no_file"][2]
 
 
 async def test_explain_trusts_the_certificate_it_is_given(tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ def test_probes_and_the_page_without_data_never_need_a_token(path: str) -> None:
         pytest.param(None, "No such file", id="missing"),
         pytest.param("", "must hold one token", id="empty"),
         pytest.param("two words\n", "must hold one token", id="several"),
+        pytest.param("\ufeffsecret\n", "no byte order mark", id="byte_order_mark"),
+        pytest.param("schl\u00fcssel\n", "must hold visible ASCII characters", id="other_letters"),
+        pytest.param("se\0cret\n", "must hold visible ASCII characters", id="control_character"),
     ],
 )
 def test_start_is_refused_without_a_token_in_the_file(
@@ -65,7 +68,7 @@ def test_start_is_refused_without_a_token_in_the_file(
 ) -> None:
     file = tmp_path / "token"
     if content is not None:
-        file.write_text(content)
+        file.write_text(content, encoding="utf-8")
 
     with pytest.raises(AuthError, match=rf"server\.auth\.bearerTokenFile.*{problem}"):
         TokenFile(file)

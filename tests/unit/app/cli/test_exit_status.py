@@ -22,6 +22,8 @@ FILES = {
     "refused.yaml": HEAD + "weights: {queue: heavy}\n",
     "unlisted.yaml": HEAD + "endpoints: {file: absent.yaml}\n",
     "failing.yaml": HEAD + "server: {auth: {bearerTokenFile: absent}}\n",
+    "two-lines": "abc\ndef\n",
+    "marked": "\ufeffabc\n",
     "trace.jsonl": '{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]}\n',
 }
 REFUSED = "weights.queue: found 'heavy'"
@@ -42,7 +44,7 @@ def commands(of: typer.Typer, before: str = "") -> Iterator[str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -72,7 +74,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param("capacity --gib many", 2, "--gib: found 'many'", id="capacity_sizes"),
         pytest.param(f"shadow --url {NOBODY}", 2, UNASKED, id="shadow_unasked"),
         pytest.param(f"recorder --url {NOBODY}", 2, UNASKED, id="recorder_unasked"),
-        pytest.param("recorder --token-file absent", 2, "--token-file: absent", id="recorder_token"),
+        pytest.param(
+            "recorder --token-file absent", 2, "--token-file: cannot read absent", id="recorder_token"
+        ),
+        pytest.param(
+            "doctor --token-file two-lines", 2, "two-lines must hold one token", id="doctor_two_tokens"
+        ),
+        pytest.param("doctor --token-file marked", 2, "no byte order mark", id="doctor_marked_token"),
         pytest.param("serve --config refused.yaml", 2, REFUSED, id="serve_refused"),
         pytest.param("serve --config absent.yaml", 2, ABSENT, id="serve_absent"),
         pytest.param("serve", 2, "--config FILE is missing", id="serve_nothing"),
@@ -130,6 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_command_ends_with_the_status_and_the_message(line: str, status: int, message: str) -> None:
     result = CliRunner().invoke(app, line.split())
 
+    assert "abc" not in result.output  # in token files
     assert (result.exit_code, message in re.sub(r"[\s│]+", " ", result.stderr)) == (status, True), (
         result.output
     )
