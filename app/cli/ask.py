@@ -230,11 +230,12 @@ def _client(url: str, token_file: Path | None, ca_file: Path | None) -> Generato
     """Yield a client; an AskError ends the command with one line."""
     from ..errors import AskError
     from .client import Client, Credentials
+    from .top.names import clean
 
     try:
         yield Client(url, Credentials(token_file, ca_file))
     except AskError as error:
-        fail(str(error))
+        fail(clean(str(error)))  # it may repeat what anybody answered at that address
 
 
 def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bool) -> None:

@@ -93,5 +93,5 @@ def _read(option: str, file: Path | None) -> object:
     try:
         text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
         return msgspec.json.decode(text)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, msgspec.DecodeError) as error:
         raise AskError(f"{option}: {file} cannot be used: {error}") from error

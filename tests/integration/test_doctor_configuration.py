@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app as command_line
@@ -52,6 +54,18 @@ async def test_command_reads_a_running_process_with_its_token(tmp_path: Path) ->
     assert (table[0], as_json[0]) == (1, 1)
     assert "mend: endpoints.static: [{name: vllm-0, address: HOST:PORT}]" in table[1]
     assert json.loads(as_json[1])["state"] == "fail"
+
+
+async def test_answer_of_another_server_does_not_control_the_terminal() -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        error = {"code": "x", "message": "\x1b]0;title\x07no", "detail": None}
+        return web.json_response({"error": error}, status=500)
+
+    app = web.Application()
+    app.router.add_get("/v1/doctor", refuse)
+    async with TestServer(app) as server:
+        status, _, stderr = await doctor("--url", str(server.make_url("")))
+    assert (status, stderr.endswith("answered 500: ?]0;title?no\n")) == (2, True), stderr
 
 
 @pytest.mark.parametrize(

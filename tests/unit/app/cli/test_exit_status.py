@@ -22,6 +22,7 @@ FILES = {
     "refused.yaml": HEAD + "weights: {queue: heavy}\n",
     "unlisted.yaml": HEAD + "endpoints: {file: absent.yaml}\n",
     "failing.yaml": HEAD + "server: {auth: {bearerTokenFile: absent}}\n",
+    "deep.json": "[" * 100_000,
     "two-lines": "abc\ndef\n",
     "marked": "\ufeffabc\n",
     "trace.jsonl": '{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]}\n',
@@ -45,6 +46,7 @@ def commands(of: typer.Typer, before: str = "") -> Iterator[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "latin.json").write_text('["caf\u00e9"]', encoding="latin-1")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -69,6 +71,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(f"explain --last --url {NOBODY}", 2, UNASKED, id="explain_unasked"),
         pytest.param("explain", 2, "give the REQUEST_ID of a request, or --last", id="explain_nothing"),
         pytest.param(f"query --prompt hi --url {NOBODY}", 2, UNASKED, id="query_unasked"),
+        pytest.param(
+            "query --messages deep.json", 2, "--messages: deep.json cannot be used", id="query_deep"
+        ),
+        pytest.param(
+            "query --messages latin.json", 2, "--messages: latin.json cannot be used", id="query_latin"
+        ),
         pytest.param(f"top --once --url {NOBODY}", 2, UNASKED, id="top_unasked"),
         pytest.param(f"capacity --url {NOBODY}", 2, UNASKED, id="capacity_unasked"),
         pytest.param("capacity --gib many", 2, "--gib: found 'many'", id="capacity_sizes"),
