@@ -8,8 +8,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
@@ -34,13 +33,9 @@ from .settings import fleet_settings, scrape_settings, tier_specs
 from .snapshots import Snapshots
 from .state_metrics import fleet_families
 from .tier_sources import log_source
+from .turns import in_turns
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-TURN_S = 0.001
-"""Time after which changes of the fleet let other tasks run; one change may take 0.5 ms more."""
 
 
 class ConfiguredFleet:
@@ -124,7 +119,7 @@ class ConfiguredFleet:
             ConfigRefusedError: an event address cannot be used, or another source owns a name; the endpoints are those of
                 before.
         """
-        wanted = dict([each async for each in _in_turns(each_wanted(config))])
+        wanted = dict([each async for each in in_turns(each_wanted(config))])
         try:
             await _all(self._roster.preparing(wanted))  # most refusals, before anything has changed
             with contextlib.closing(self._roster.taking_in(wanted)) as steps:
@@ -172,18 +167,8 @@ class ConfiguredFleet:
         return fleet_families(self.fleet, self._subscriber)
 
 
-async def _in_turns(steps: Iterator[T]) -> AsyncGenerator[T]:
-    """Yield the results of the steps, and let other tasks run between some of them."""
-    begun = time.monotonic()
-    for each in steps:
-        yield each
-        if time.monotonic() - begun > TURN_S:
-            await asyncio.sleep(0)
-            begun = time.monotonic()
-
-
 async def _all(steps: Iterator[None]) -> None:
-    async for _ in _in_turns(steps):
+    async for _ in in_turns(steps):
         pass
 
 

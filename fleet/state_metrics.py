@@ -15,6 +15,7 @@ from ..indexer.counters import LedgerCounters
 from .families import counter, gauge
 from .fleet import Fleet
 from .observed_capacity import observed_capacity
+from .rank import Rank
 
 _STREAM_TEXTS = {
     "applied": "Batches applied.",
@@ -35,36 +36,53 @@ assert set(_STREAM_TEXTS) == {each.name for each in fields(StreamCounters)}  # n
 
 
 def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
-    """Yield residencies, trust, stream counters and scrapes of every endpoint. Cost: O(endpoints * tiers)."""
+    """Yield residencies, trust, stream counters and scrapes of every endpoint.
+
+    Endpoints may come and go between two families. Cost: O(endpoints * tiers).
+    """
     yield from _residencies(fleet)
     yield from _index(fleet)
     yield from _in_flight(fleet)
     yield from fleet.predictions.families()
     yield from _unrouted(subscriber)
+    yield from _publishers(fleet)
+    yield from _scrapes(fleet)
+
+
+def _publishers(fleet: Fleet) -> Iterator[Metric]:
+    """Yield the families of event streams, each as soon as it is made: all together take long for a large fleet."""
     trust = gauge("publisher_trust", "1 for the publisher's current state.", "endpoint", "rank", "state")
-    streams = {
-        name: counter(f"stream_{name}", text, "endpoint", "rank") for name, text in _STREAM_TEXTS.items()
-    }
+    for labels, rank in _ranks(fleet):
+        for state in Trust:
+            trust.add_metric([*labels, state.value], float(rank.trust is state))
+    yield trust
+    for name, text in _STREAM_TEXTS.items():
+        stream = counter(f"stream_{name}", text, "endpoint", "rank")
+        for labels, rank in _ranks(fleet):
+            if rank.subscription is not None:
+                stream.add_metric(labels, getattr(rank.subscription.stream.counters, name))
+        yield stream
     pending = gauge(
         "pending_hashes", "Engine hashes with residencies but without block key.", "endpoint", "rank"
     )
     parked = gauge("parked_blocks", "Stored blocks whose parent is unknown.", "endpoint", "rank")
+    for labels, rank in _ranks(fleet):
+        pending.add_metric(labels, rank.ledger.n_pending)
+        parked.add_metric(labels, rank.ledger.hashes.n_parked)
+    yield from (pending, parked)
     events = counter(
         "ledger_events", "Events, or parts of them, that could not be applied.", "endpoint", "rank", "reason"
     )
+    for labels, rank in _ranks(fleet):
+        for reason in _LEDGER_REASONS:
+            events.add_metric([*labels, reason], getattr(rank.ledger.counters, reason))
+    yield events
+
+
+def _ranks(fleet: Fleet) -> Iterator[tuple[list[str], Rank]]:
     for endpoint in fleet:
         for rank in endpoint.ranks:
-            labels = [endpoint.name, str(rank.number)]
-            for state in Trust:
-                trust.add_metric([*labels, state.value], float(rank.trust is state))
-            if rank.subscription is not None:
-                for name, family in streams.items():
-                    family.add_metric(labels, getattr(rank.subscription.stream.counters, name))
-            pending.add_metric(labels, rank.ledger.n_pending)
-            parked.add_metric(labels, rank.ledger.hashes.n_parked)
-            for reason in _LEDGER_REASONS:
-                events.add_metric([*labels, reason], getattr(rank.ledger.counters, reason))
-    yield from (trust, *streams.values(), pending, parked, events, *_scrapes(fleet))
+            yield [endpoint.name, str(rank.number)], rank
 
 
 def _unrouted(subscriber: Subscriber) -> Iterator[Metric]:

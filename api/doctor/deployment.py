@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 
 from ...configs.schema import KVAtlasConfig
 from ...fleet.endpoint import Endpoint
@@ -21,7 +21,7 @@ Labels = Mapping[str, str]
 class Counts:
     """The process's own metrics at one time, by name as in docs/metrics.md. Cost: one scrape."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: Collector | None = None) -> None:
         self._samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
         for family in registry.collect() if registry is not None else ():
             for sample in family.samples:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from ...fleet.fleet import Fleet
+from ...fleet.turns import in_turns
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
@@ -16,6 +19,7 @@ from ..doctor.deployment import Counts, Deployment
 from ..doctor.stages.pools import stages_apart
 from ..doctor.stages.visits import Visits
 from .doctor_models import CheckOut, DoctorOut
+from .exposition import collected
 from .process import ProcessState
 
 
@@ -24,27 +28,37 @@ def doctor_routes(
 ) -> APIRouter:
     """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
-    visits = Visits()
+    visits, turn = (
+        Visits(),
+        asyncio.Lock(),
+    )  # the metrics of 1,000 endpoints take 10 MB until all checks are done
 
     @router.get("/doctor", summary="What is wrong, and what mends it?")
     async def doctor() -> DoctorOut:
         """Run every check and return its findings. Costs as much as a scrape of `/metrics`; with stages apart, servers are visited."""
         config = live.in_force
         visited = await visits.of(fleet if stages_apart(config) else (), config.metrics_scrape.tls)
-        deployment = Deployment(
-            config=config,
-            fleet=fleet,
-            counts=Counts(registry),
-            now=time.monotonic(),
-            wall=time.time(),
-            refused=live.refusals,
-            cluster=state.cluster,
-            visits=visited,
-            replicas=state.replicas,
-        )
-        return diagnosis(examine(CHECKS, deployment))
+        async with turn:
+            deployment = Deployment(
+                config=config,
+                fleet=fleet,
+                counts=Counts(await collected(registry)),
+                now=time.monotonic(),
+                wall=time.time(),
+                refused=live.refusals,
+                cluster=state.cluster,
+                visits=visited,
+                replicas=state.replicas,
+            )
+            return diagnosis([each async for each in in_turns(_results(deployment))])
 
     return router
+
+
+def _results(deployment: Deployment) -> Iterator[Result]:
+    """Yield the result of each check, as of the time at which it looks."""
+    for check in CHECKS:
+        yield from examine((check,), replace(deployment, now=time.monotonic()))
 
 
 def diagnosis(results: Sequence[Result]) -> DoctorOut:

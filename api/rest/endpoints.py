@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import fields
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from ...fleet.fleet import Fleet
 from ...fleet.observed_capacity import capacity_summary, observed_capacity
 from ...fleet.rank import Rank
 from ...fleet.tier_sources import DARK_ADVICE
+from ...fleet.turns import in_turns
 from ...indexer.atlas import TierOccupancy
 from ...indexer.counters import LedgerCounters
 from ...indexer.tiers import TierId
@@ -42,16 +44,19 @@ _MAX_SHOWN = 20
 def endpoint_routes(fleet: Fleet, answers: Answers) -> APIRouter:
     """Return the routes of `/v1/endpoints`, `/v1/endpoints/{name}` and its reset."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
+    turn = asyncio.Lock()  # a page of 1,000 endpoints takes several MB while it is made
 
     @router.get("/endpoints", summary="All endpoints")
     async def endpoints(limit: Limit = 1000, cursor: Cursor = "") -> EndpointsOut:
         """Return load, tiers and publishers of every endpoint, by name."""
-        names = sorted(endpoint.name for endpoint in fleet if endpoint.name > cursor)
-        page = [found for name in names[:limit] if (found := fleet.get(name)) is not None]
-        return EndpointsOut(
-            endpoints=[endpoint_out(endpoint, fleet) for endpoint in page],
-            next_cursor=page[-1].name if len(names) > limit else None,
-        )
+        async with turn:
+            names = sorted(endpoint.name for endpoint in fleet if endpoint.name > cursor)
+            page = map(fleet.get, names[:limit])  # None for one that left between two turns
+            shown = (endpoint_out(endpoint, fleet) for endpoint in page if endpoint is not None)
+            return EndpointsOut(
+                endpoints=[each async for each in in_turns(shown)],
+                next_cursor=names[limit - 1] if len(names) > limit else None,
+            )
 
     @router.get("/endpoints/{name:path}", summary="One endpoint", responses=_UNKNOWN)
     async def endpoint(name: str) -> EndpointOut:

@@ -10,15 +10,25 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from ...fleet.turns import in_turns
+
 
 class _Collected(Collector):
     """Families that do not change any more."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
         return self._families
+
+
+async def collected(registry: CollectorRegistry) -> Collector:
+    """Return the present metrics of a registry; other tasks run between two families.
+
+    Cost: for 1,000 endpoints 75 ms and 10 MB.
+    """
+    return _Collected([family async for family in in_turns(registry.collect())])
 
 
 class Exposition:
@@ -35,9 +45,8 @@ class Exposition:
     async def page(self) -> Response:
         """Return the present values. One page is made at a time: a page of 1,000 endpoints takes 10 MB until it is written.
 
-        Cost: for 1,000 endpoints 75 ms on the event loop and 110 ms in the thread.
+        Cost: for 1,000 endpoints 75 ms on the event loop, in turns, and 110 ms in the thread.
         """
         async with self._turn:
-            collected = _Collected(self._registry.collect())
-            text = await asyncio.to_thread(generate_latest, collected)
+            text = await asyncio.to_thread(generate_latest, await collected(self._registry))
         return Response(text, media_type=CONTENT_TYPE_LATEST)
