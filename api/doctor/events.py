@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from ...configs.schema import EventsConfig
 from ...events.model import STORE_MEDIA_PREFIX
 from ...events.stream import Trust
-from ...events.subscription import Subscription
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.rank import Rank
 from ...fleet.tier_sources import DARK_ADVICE
 from .check import Check, Finding, State
 from .deployment import Deployment
+from .publishing import LONGER, OTHERS, publishing, replaying
 from .reuse import rules_shown_wrong
 
 FIRST_EVENT_TIMEOUT_S = 10.0
@@ -25,43 +25,10 @@ SKEW_S = 1.0
 LAG_S = 5.0
 """Age of a batch on arrival that means a delay, or a clock behind ours."""
 
-_PUBLISHER = '"enable_kv_cache_events": true, "publisher": "zmq"'
-_LONGER = 'in the engine\'s --kv-events-config: "buffer_steps": 100000'
-_FLAGS = {
-    "sglang": '--kv-events-config \'{{"publisher": "zmq", "endpoint": "{events}", "replay_endpoint": "{replay}"}}\'',
-    "trtllm-serve": "in its --config: kv_events_config: {{enable_kv_cache_events: true, publisher: zmq, endpoint: {events!r}, "
-    "replay_endpoint: {replay!r}}}",
-}
-"""What makes engines other than vLLM publish."""
+_STORES = (STORE_MEDIA_PREFIX, "LMCACHE-L2-")
+"""Begin the media of stores that all servers use."""
 
 _REASONS_THAT_COST = ("pending_dropped", "foreign_orphans")
-
-
-def _on(config: EventsConfig, endpoint: Endpoint | None = None) -> str:
-    """Return the engine's flag that makes it publish where this process listens; without endpoint, at the usual ports."""
-    if config.mode == "bind":
-        address = config.bind.replace("*", "HOST-OF-KVATLAS")
-        return f'vllm serve --kv-events-config \'{{{_PUBLISHER}, "endpoint": "{address}"}}\''
-    first = endpoint.ranks[0].subscription if endpoint is not None else None
-    address = _own(first.events) if first is not None else f"tcp://*:{config.port}"
-    replay = _replay(config, endpoint)
-    return f'vllm serve --kv-events-config \'{{{_PUBLISHER}, "endpoint": "{address}", {replay}}}\''
-
-
-def _replay(config: EventsConfig, endpoint: Endpoint | None = None) -> str:
-    first = endpoint.ranks[0].subscription if endpoint is not None else None
-    address = _own(first.replay) if first is not None and first.replay else f"tcp://*:{config.replay_port}"
-    return f'"replay_endpoint": "{address}"'
-
-
-def _replay_on(config: EventsConfig, endpoint: Endpoint | None = None) -> str:
-    return f'in the engine\'s --kv-events-config: {_replay(config, endpoint)}; and no `replay: ""` of the endpoint'
-
-
-def _own(address: str) -> str:
-    """Return the address as the engine itself writes it."""
-    scheme, _, rest = address.partition("://")
-    return f"tcp://*:{rest.rpartition(':')[2]}" if scheme == "tcp" else address
 
 
 def _name(endpoint: Endpoint, rank: Rank) -> str:
@@ -87,6 +54,8 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
                 yield _silent(name, config)
             continue
         where, waited_s = subscription.events, deployment.now - endpoint.added_at
+        status = fleet.scrape_status(endpoint.name)
+        engine = status.engine if status is not None else None
         match subscription.trust:
             case Trust.DARK if waited_s < FIRST_EVENT_TIMEOUT_S:
                 yield Finding(State.UNKNOWN, f"{name}: nothing heard from {where} for {waited_s:.0f} s")
@@ -97,17 +66,21 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
                     State.WARN if is_idle else State.FAIL,
                     f"{name}: nothing heard from {where} for {waited_s:.0f} s"
                     + (", and it is idle" if is_idle else ""),
-                    _on(config, endpoint),
+                    publishing(config, endpoint, engine=engine),
                 )
             case Trust.STALE:
-                yield Finding(State.FAIL, f"{name}: the connection to {where} is lost", _on(config, endpoint))
+                yield Finding(
+                    State.FAIL,
+                    f"{name}: the connection to {where} is lost",
+                    publishing(config, endpoint, engine=engine),
+                )
             case trust:
                 yield Finding(State.OK, f"{name}: {trust.value}, last batch {subscription.stream.last_seq}")
 
 
 def _silent(name: str, config: EventsConfig) -> Finding:
     evidence = f"{name}: has no event stream; known from routing alone"
-    return Finding(State.WARN, evidence, f"{_on(config)}; and the endpoint's events address")
+    return Finding(State.WARN, evidence, f"{publishing(config)}; and the endpoint's events address")
 
 
 def _whole(deployment: Deployment) -> Iterator[Finding]:
@@ -115,7 +88,7 @@ def _whole(deployment: Deployment) -> Iterator[Finding]:
     if deployment.fleet is None:
         for written in deployment.config.endpoints.static:
             if written.events != "" and written.replay == "":
-                yield Finding(State.WARN, f"{written.name}: no replay address", _replay_on(config))
+                yield Finding(State.WARN, f"{written.name}: no replay address", replaying(config))
     for _, endpoint, rank in _ranks(deployment):
         name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
@@ -125,19 +98,19 @@ def _whole(deployment: Deployment) -> Iterator[Finding]:
             yield Finding(
                 State.WARN,
                 f"{name}: no replay address; {counters.gaps} gaps seen",
-                _replay_on(config, endpoint),
+                replaying(config, endpoint),
             )
         elif counters.replay_failures and not counters.applied:
             yield Finding(
                 State.FAIL,
                 f"{name}: {subscription.replay} left {counters.replay_failures} requests unanswered",
-                _replay_on(config, endpoint),
+                replaying(config, endpoint),
             )
         elif counters.lost or subscription.trust is Trust.PARTIAL:
             yield Finding(
                 State.WARN,
                 f"{name}: {counters.lost} batches lost that its replay of {counters.replays} requests did not have",
-                _LONGER,
+                LONGER,
             )
         else:
             yield Finding(State.OK, f"{name}: {counters.gaps} gaps, {counters.replays} replays, nothing lost")
@@ -183,31 +156,40 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
             f"{n_orphans:.0f} chunks of LMCache servers continue prompts from earlier batches, and nothing names the chunks before",
             "events of LMCache's connector in the engine, or an LMCache after 0.5.6, which names them (parent_hash_hex)",
         )
-    for _, endpoint, rank in _ranks(deployment):
-        name = _name(endpoint, rank)
+    unreadable = set[str]()
+    for _, endpoint in deployment.endpoints:  # their ranks are not counted apart
         reasons = deployment.counts.by("reason", "kvatlas_events_rejected_total", endpoint=endpoint.name)
         if reasons:
+            unreadable.add(endpoint.name)
             shown = ", ".join(f"{reason} {count:.0f}" for reason, count in reasons.items())
             yield Finding(
                 State.WARN,
-                f"{name}: unreadable messages or events: {shown}",
+                f"{endpoint.name}: unreadable messages or events: {shown}",
                 "publisher and topic must be vLLM's or SGLang's; report others with their version",
             )
+    for _, endpoint, rank in _ranks(deployment):
+        name = _name(endpoint, rank)
         counters = rank.ledger.counters
         costly = {reason: n for reason in _REASONS_THAT_COST if (n := getattr(counters, reason))}
         if costly:
             shown = ", ".join(f"{reason} {count}" for reason, count in costly.items())
             yield Finding(State.WARN, f"{name}: blocks that no key could be found for: {shown}", DARK_ADVICE)
         yield from rules_shown_wrong(endpoint, name)
-        if not reasons and not costly and rank.subscription is not None:
+        if endpoint.name not in unreadable and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
     if deployment.fleet is not None:
         for medium in deployment.fleet.atlas.tiers.unknown_media:
             yield Finding(
                 State.WARN,
                 f"medium {medium} is in no tier: its blocks earn no credit",
-                f"tiers: - {{name: {medium.lower()}, media: [{medium}]}}",
+                _tier_for(medium),
             )
+
+
+def _tier_for(medium: str) -> str:
+    """Return the tier that a medium needs."""
+    shared = f"tiers: - {{name: store, media: [{medium}], scope: shared}}"
+    return shared if medium.startswith(_STORES) else f"tiers: - {{name: {medium.lower()}, media: [{medium}]}}"
 
 
 def _form(deployment: Deployment) -> Iterator[Finding]:
@@ -217,11 +199,11 @@ def _form(deployment: Deployment) -> Iterator[Finding]:
         if subscription is None:
             continue
         status = fleet.scrape_status(endpoint.name)
-        if status is not None and status.engine in _FLAGS and subscription.trust is Trust.DARK:
+        if status is not None and status.engine in OTHERS and subscription.trust is Trust.DARK:
             yield Finding(
                 State.WARN,
                 f"{name}: is {status.engine} and sends no events",
-                _flags(status.engine, subscription),
+                publishing(deployment.config.events, endpoint, engine=status.engine),
             )
         if counters.other_tenants:
             tenant = endpoint.instance.tenant
@@ -249,18 +231,12 @@ def _form(deployment: Deployment) -> Iterator[Finding]:
         yield Finding(State.OK, f"{name}: events fit the configuration")
     if deployment.fleet is not None:
         for medium in deployment.fleet.atlas.tiers.unknown_media:
-            if medium.startswith((STORE_MEDIA_PREFIX, "LMCACHE-L2-")):
+            if medium.startswith(_STORES):
                 yield Finding(
                     State.WARN,
                     f"a store that all servers use tells of medium {medium}, which is in no tier",
-                    f"tiers: - {{name: store, media: [{medium}], scope: shared}}",
+                    _tier_for(medium),
                 )
-
-
-def _flags(engine: str, subscription: Subscription) -> str:
-    """Return what makes an engine publish where we listen."""
-    replay = _own(subscription.replay) if subscription.replay else ""
-    return _FLAGS[engine].format(events=_own(subscription.events), replay=replay)
 
 
 def _topics(deployment: Deployment) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ...configs.schema import TierConfig
 from ...fleet.endpoint import Endpoint
@@ -32,7 +32,7 @@ def _known(deployment: Deployment) -> Iterator[Finding]:
             yield Finding(
                 State.FAIL,
                 f"{endpoint.name}: {status.url}: {status.last_error} ({n_errors} failed, {status.n_scrapes} good)",
-                _remedy(status.n_errors),
+                _REMEDIES.get(status.last_reason or "", _URL),
             )
         elif load is None:
             yield Finding(State.UNKNOWN, f"{endpoint.name}: {status.url} has not answered yet")
@@ -48,10 +48,16 @@ def _unscraped(name: str, address: str) -> Finding:
     return Finding(State.WARN, f"{name}: is not scraped", remedy)
 
 
-def _remedy(errors: Mapping[str, int]) -> str:
-    if "missing_series" in errors:
-        return "metricsScrape.engines: the names of its series, see docs/scraping.md; vLLM: no --disable-log-stats"
-    return "endpoints.static[].metrics: the URL of its Prometheus metrics, reachable from here"
+_URL = (
+    "endpoints.static[].metrics: the URL of its Prometheus metrics, reachable from here; metricsScrape.scheme, port and page for "
+    "endpoints that give none"
+)
+
+_REMEDIES = {
+    "missing_series": "metricsScrape.engines: the names of its series, see docs/scraping.md; vLLM: no --disable-log-stats",
+    "timeout": f"metricsScrape.timeout: longer, if it answers slowly; else {_URL}",
+}
+"""Reason of the last failure -> remedy, where it is not the URL."""
 
 
 def _fresh(deployment: Deployment) -> Iterator[Finding]:

@@ -40,6 +40,8 @@ def _endpoints(deployment: Deployment) -> Iterator[Finding]:
         )
     else:
         remedy = "endpoints.static: [{name: vllm-0, address: HOST:PORT}]"
+        if endpoints.file:
+            remedy = f"{endpoints.file}: a list with {{name: vllm-0, address: HOST:PORT}}; it has none"
         yield Finding(State.FAIL, "0 endpoints", "" if endpoints.kubernetes.is_on else remedy)
 
 

@@ -122,6 +122,7 @@ class ScrapeStatus:
         n_errors: `ScrapeError.reason` -> failed scrapes.
         failing: whether the last scrape failed.
         last_error: text of the last failure, kept after recovery; None if none failed.
+        last_reason: its `ScrapeError.reason`.
         last_error_at: monotonic seconds of that failure.
     """
 
@@ -133,6 +134,7 @@ class ScrapeStatus:
     n_errors: Mapping[str, int]
     failing: bool
     last_error: str | None
+    last_reason: str | None
     last_error_at: float | None
 
 
@@ -181,6 +183,7 @@ class Target:
         self._n_errors: Counter[str] = Counter()
         self._failing = False
         self._last_error: str | None = None
+        self._last_reason: str | None = None
         self._last_error_at: float | None = None
 
     def start(self) -> None:
@@ -234,6 +237,7 @@ class Target:
             n_errors=dict(self._n_errors),
             failing=self._failing,
             last_error=self._last_error,
+            last_reason=self._last_reason,
             last_error_at=self._last_error_at,
         )
 
@@ -339,7 +343,8 @@ class Target:
             log.warning("scraping endpoint %s fails (%s): %s", self.name, self._destination.shown, error)
         self._failing = True
         self._n_errors[error.reason] += 1
-        self._last_error, self._last_error_at = str(error), self._context.clock()
+        self._last_error, self._last_reason = str(error), error.reason
+        self._last_error_at = self._context.clock()
         if error.reason in ("missing_series", "http_status"):
             self._supports_filter = not self._is_filtered
             self._request_series(())

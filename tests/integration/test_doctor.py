@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.local_process import LocalProcess, local_process, removed_block, st
 from support.recording import player, send
 from support.scraping import metrics
 from support.serve import ANY_PORTS
+from support.stage_servers import sglang_metrics
 from support.waiting import until
 
 IDLE = metrics(0).decode().replace("vllm:num_requests_running 2", "vllm:num_requests_running 0")
@@ -120,6 +122,38 @@ async def test_unreadable_events_unknown_media_and_wrong_clocks_are_reported() -
     assert "unreadable messages or events" in shown
     assert "medium TAPE is in no tier" in shown
     assert "tiers: - {name: tape, media: [TAPE]}" in understood["remedies"]
+
+
+async def test_unreadable_messages_are_those_of_the_endpoint_and_not_of_each_rank() -> None:
+    async with player() as engine:
+        endpoint = make_endpoint("a", events=engine.events, dataParallelSize=2)
+        async with local_process(endpoint) as process:
+            await until_held(process, engine)
+            await send(engine.pub, (b"t", (99).to_bytes(8, "big"), b"\xc1\xc1"))
+            found = await process.until_state("events-understood", "warn")
+    assert [line.partition(": ")[0] for line in found["evidence"] if "unreadable" in line] == ["a"]
+
+
+async def test_silent_engine_is_given_flags_of_its_own() -> None:
+    async with (
+        metrics_of(sglang_metrics()) as (url, _),
+        local_process(make_endpoint("a", metrics=url)) as process,
+    ):
+        await process.until_state("load-known", "ok")
+        process.age()
+        heard = (await process.checks())["events-heard"]
+    assert (heard["state"], len(heard["remedies"])) == ("warn", 1)
+    assert heard["remedies"][0].startswith("--kv-events-config")
+
+
+async def test_medium_of_a_store_is_given_a_shared_tier() -> None:
+    async with player() as engine, local_process(make_endpoint("a", events=engine.events)) as process:
+        await until_held(process, engine)
+        await engine.publish(stored_prompt(1, medium="MOONCAKE_CPU"))
+        understood = await process.until_state("events-understood", "warn")
+        fit = (await process.checks())["events-fit"]
+    assert understood["remedies"] == fit["remedies"]
+    assert understood["remedies"] == ["tiers: - {name: store, media: [MOONCAKE_CPU], scope: shared}"]
 
 
 async def test_needed_topic_is_reported_when_a_message_fits_no_endpoint() -> None:
@@ -282,6 +316,22 @@ async def test_load_is_reported_when_it_is_unknown_or_seldom_read() -> None:
     assert [line[:3] for line in found["evidence"]] == ["b: ", "c: "]
     assert any("metricsScrape.engines" in remedy for remedy in found["remedies"])
     assert (fresh["state"], fresh["remedies"]) == ("warn", ["metricsScrape.interval: 50ms"])
+
+
+async def test_remedy_of_an_unknown_load_is_that_of_the_last_failure() -> None:
+    async with contextlib.AsyncExitStack() as server:
+        url, _ = await server.enter_async_context(metrics_of("nothing 1\n"))
+        async with local_process(make_endpoint("a", metrics=url)) as process:
+            found = await process.until_state("load-known", "fail")
+            assert "metricsScrape.engines" in found["remedies"][0]
+            await server.aclose()
+
+            async def refused() -> bool:
+                found.update((await process.checks())["load-known"])
+                return "cannot connect" in found["evidence"][0]
+
+            await until(refused, what="a refused connection")
+    assert [remedy[:27] for remedy in found["remedies"]] == ["endpoints.static[].metrics:"]
 
 
 def _n_failing(process: LocalProcess) -> int:

@@ -35,6 +35,15 @@ async def test_refused_file_and_python_index_are_reported(
     assert "weights.queue: found -1" in found["evidence"][0]
 
 
+async def test_list_without_endpoints_is_what_mends_their_lack(tmp_path: Path) -> None:
+    file = tmp_path / "servers.yaml"
+    file.write_text("[]")
+    async with local_process(endpoints={"file": str(file)}) as process:
+        found = (await process.checks())["endpoints-there"]
+    assert (found["state"], len(found["remedies"])) == ("fail", 1)
+    assert found["remedies"][0].startswith(f"{file}: ")
+
+
 async def doctor(*arguments: str) -> tuple[int, str, str]:
     """Run `kvatlas doctor`; return exit status, stdout and stderr."""
     runner = CliRunner(env={"COLUMNS": "200"})
