@@ -118,7 +118,9 @@ def _past(tie: _Tie, decision: Decision, size: float) -> WeightChange | None:
             return None
         weights[tie.term] = weight
         totals = weighted_sums(decision.scores, weights)
-        if totals[decision.row] < totals.max():
-            return WeightChange(name, before, weight, decision.leaders(totals))
+        if totals[decision.row] < (highest := totals.max()):
+            # not `leaders`: these may be below by the resolution, as the picked endpoint then is
+            best = np.flatnonzero(totals == highest).tolist()
+            return WeightChange(name, before, weight, tuple(decision.kept_names[row] for row in best))
         step *= 2
     return None

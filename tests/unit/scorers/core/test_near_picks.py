@@ -47,6 +47,30 @@ def test_the_better_one_is_picked_more_often() -> None:
     assert changes == [None] * (400 - n_best), "no weight explains what chance decided"
 
 
+class Fine:
+    """Scorer of 0, 1 and 0, which are known exactly."""
+
+    type = "fine"
+
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
+        return Ratings(np.array([0.0, 1.0, 0.0]))
+
+
+def test_weight_that_takes_the_lead_from_the_pick_names_the_others_alone() -> None:
+    profile = Profile([("coarse", Coarse(0.05), 1.0), ("fine", Fine(), 0.01)], MaxScorePicker())
+    rng = Random(1).random
+    (decision, *_) = (
+        each
+        for each in (decide(profile, REQUEST, FLEET, rng=rng) for _ in range(50))
+        if each.picked == ("a",)
+    )
+    change = smallest_change(decision)
+
+    assert change is not None
+    assert change.new_weight == pytest.approx(0.02)
+    assert (change.scorer, change.picks) == ("fine", ("b",))
+
+
 def test_further_picks_are_in_the_order_of_their_totals() -> None:
     profile = Profile([("coarse", Coarse(0.05), 1.0)], MaxScorePicker(2))
     rng = Random(1).random
