@@ -9,15 +9,20 @@ const dialog = document.getElementById("decision");
 const title = document.getElementById("decision-title");
 const body = document.getElementById("decision-body");
 
+let opened = 0; // so that an answer that comes late is not shown as another's
+
 export async function openDecision(id) {
+  const number = ++opened;
   setText(title, `Request ${id}`);
   body.replaceChildren(el("p.empty", {}, "Asking."));
   if (!dialog.open) show(dialog);
+  let found;
   try {
-    body.replaceChildren(...explained(await call(`v1/decisions/${encodeURIComponent(id)}`)));
+    found = explained(await call(`v1/decisions/${encodeURIComponent(id)}`));
   } catch (error) {
-    body.replaceChildren(el("p.error", { role: "alert" }, error.message));
+    found = [el("p.error", { role: "alert" }, error.message)];
   }
+  if (number === opened) body.replaceChildren(...found);
 }
 
 function explained(decision) {

@@ -56,11 +56,11 @@ async def guarded(folder: Path, **auth: bool) -> AsyncGenerator[Gateway]:
         yield gate
 
 
-async def ask(gate: Gateway) -> None:
+async def ask(gate: Gateway, request_id: str = "r1") -> None:
     """Send a chat with the secret through the picker."""
     body = {"model": MODEL_NAME, "messages": CHAT}
     call = gate.open()
-    headers = request_headers(("x-request-id", "r1"), config=DUPLEX)
+    headers = request_headers(("x-request-id", request_id), config=DUPLEX)
     for message in (headers, request_body(json.dumps(body).encode(), end=True)):
         await call.write(message.SerializeToString())
     await call.read()
@@ -244,3 +244,26 @@ async def test_page_shows_that_kvatlas_is_gone_and_recovers_with_it(tmp_path: Pa
         async with serving(config, tmp_path):
             await expect(view.page.locator("#connection")).to_have_text("live")
             await stack.aclose()
+
+
+async def test_late_answer_is_not_shown_as_another_decision(tmp_path: Path, browser: Browser) -> None:
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        is_asked.set()
+        await may_answer.wait()
+        await route.fulfill(status=404, json={"error": {"message": "this one is gone"}})
+
+    async with guarded(tmp_path) as gate, open_page(browser, f"{gate.url}/ui") as view:
+        await ask(gate, "r2")
+        await view.page.route("**/v1/decisions/r1", late)
+        await view.page.get_by_role("button", name="r1").click()
+        await is_asked.wait()
+        await view.page.keyboard.press("Escape")
+        await view.page.get_by_role("button", name="r2").click()
+        await expect(view.page.locator("#decision-body tbody tr").first).to_be_visible()
+        async with view.page.expect_event("requestfinished"):
+            may_answer.set()
+        await view.value("() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+        assert await view.text("#decision-title") == "Request r2"
+        assert "this one is gone" not in await view.text("#decision-body")
