@@ -9,7 +9,7 @@ from enum import Enum
 from .deployment import Deployment
 
 MAX_SHOWN = 20
-"""Findings of one check that are shown; nobody reads more."""
+"""Findings of one check, and remedies, that are shown; nobody reads more."""
 
 
 class State(Enum):
@@ -69,7 +69,7 @@ class Result:
         check: the check.
         state: the worst finding's; unknown without findings.
         evidence: of findings with that state, at most `MAX_SHOWN`.
-        remedies: of these findings, each once.
+        remedies: of the findings with that state, each once, at most `MAX_SHOWN`.
         n_more: findings of that state that are not shown.
     """
 
@@ -100,6 +100,6 @@ def _result(check: Check, deployment: Deployment) -> Result:
         check,
         state,
         tuple(each.evidence for each in shown[:MAX_SHOWN]) or (nothing,),
-        tuple(dict.fromkeys(each.remedy for each in shown if each.remedy)),
+        tuple(dict.fromkeys(each.remedy for each in shown if each.remedy))[:MAX_SHOWN],
         n_more=max(0, len(shown) - MAX_SHOWN),
     )

@@ -35,6 +35,16 @@ async def test_refused_file_and_python_index_are_reported(
     assert "weights.queue: found -1" in found["evidence"][0]
 
 
+async def test_remedies_of_a_large_fleet_are_as_few_as_its_evidence() -> None:
+    fleet = [
+        {"name": f"e{number}", "address": f"h:{number + 1}", "metrics": "", "events": ""}
+        for number in range(30)
+    ]
+    async with local_process(*fleet) as process:
+        found = (await process.checks())["load-known"]
+    assert (len(found["evidence"]), len(found["remedies"]), found["more"]) == (20, 20, 10)
+
+
 async def test_list_without_endpoints_is_what_mends_their_lack(tmp_path: Path) -> None:
     file = tmp_path / "servers.yaml"
     file.write_text("[]")
