@@ -9,6 +9,7 @@ const dialog = document.getElementById("decision");
 const title = document.getElementById("decision-title");
 const body = document.getElementById("decision-body");
 
+const MAX_TIED = 20;
 let opened = 0; // so that an answer that comes late is not shown as another's
 
 export async function openDecision(id) {
@@ -100,7 +101,7 @@ function outcome({ time, tokens, picked, endpoints, model, placement }, stages) 
 
 function notes({ tie, tied, counterfactual, noPrefixReason, cutReason, audited, faults, objective, configGeneration }) {
   const found = [`Decided by configuration ${configGeneration}${objective ? `, objective ${objective}` : ""}.`];
-  if (tie) found.push(`A tie: chance decided between ${tied.join(", ")}.`);
+  if (tie) found.push(`A tie: chance decided between ${first(tied)}.`);
   if (counterfactual) {
     const { scorer: name, weight, newWeight, picks } = counterfactual;
     found.push(`${picks.join(" or ")} would have had the highest total with weight ${precise(newWeight)} in place of ${precise(weight)} for ${name}.`);
@@ -110,6 +111,12 @@ function notes({ tie, tied, counterfactual, noPrefixReason, cutReason, audited, 
   if (audited) found.push(`Audit: ${audited.verdict}; ${expectation(audited)}.`);
   for (const { name, reason } of faults) found.push(`The answer of ${name} had to be repaired: ${reason}.`);
   return found;
+}
+
+/** Names, the first ones of many: in an idle fleet all endpoints are equal. */
+function first(names) {
+  const more = names.length - MAX_TIED;
+  return names.slice(0, MAX_TIED).join(", ") + (more > 0 ? ` and ${count(more)} more` : "");
 }
 
 function expectation({ expectedTokens, reusedTokens }) {

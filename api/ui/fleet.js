@@ -37,8 +37,9 @@ export function showFleet({ endpoints, endpointCount }) {
 function tell(endpoints, total) {
   const live = endpoints.filter((endpoint) => trustOf(endpoint) === "live").length;
   const waiting = endpoints.reduce((sum, { load }) => sum + (load?.waiting ?? 0), 0);
-  const all = total > endpoints.length ? `${endpoints.length} of ${counted(total, "endpoint")}` : counted(total, "endpoint");
-  return `${all} · ${count(live)} live · ${counted(waiting, "request")} waiting`;
+  const isPart = total > endpoints.length; // then the figures are of those that are shown
+  const all = isPart ? `the first ${count(endpoints.length)} of ${counted(total, "endpoint")}` : counted(total, "endpoint");
+  return `${all} · ${count(live)}${isPart ? " of these" : ""} live · ${counted(waiting, "request")} waiting${isPart ? " there" : ""}`;
 }
 
 function grid(tiers) {

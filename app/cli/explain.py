@@ -22,6 +22,9 @@ from ...api.rest.decision_models import (
 from .client import Client
 from .top.names import clean
 
+MAX_TIED = 20
+"""Names of a tie that are shown; in an idle fleet all endpoints are equal."""
+
 PREFILL = "prefill"
 """Name of the stage in answers; its module would import numpy, which a question does not need."""
 
@@ -170,7 +173,9 @@ def _cached(endpoint: ScoredEndpointOut) -> str:
 
 def _reasons(decision: DecisionOut) -> Iterator[str]:
     if decision.tie and decision.tied:
-        yield f"tie: chance decided between {', '.join(decision.tied)}"
+        more = len(decision.tied) - MAX_TIED
+        rest = f" and {more} more" if more > 0 else ""
+        yield f"tie: chance decided between {', '.join(decision.tied[:MAX_TIED])}{rest}"
     for label, reason in (("no prefix", decision.no_prefix_reason), ("prefix cut", decision.cut_reason)):
         if reason is not None:
             yield f"{label}: {reason}"

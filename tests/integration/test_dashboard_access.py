@@ -19,7 +19,9 @@ from kvatlas.sim.held_port import HeldPort
 from support.browser import PageView, chromium, open_page
 from support.engine_metrics import metrics_of
 from support.ext_proc import DUPLEX, request_body, request_headers
+from support.fleets import make_endpoint
 from support.gateway import FLEET, Gateway, gateway
+from support.local_process import local_process
 from support.scraping import metrics
 from support.serve import ANY_PORTS, serving
 from support.tree import ROOT
@@ -267,3 +269,16 @@ async def test_late_answer_is_not_shown_as_another_decision(tmp_path: Path, brow
         await view.value("() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
         assert await view.text("#decision-title") == "Request r2"
         assert "this one is gone" not in await view.text("#decision-body")
+
+
+async def test_large_fleet_is_told_from_the_part_that_is_shown(browser: Browser) -> None:
+    fleet = [make_endpoint(f"e{number}", number + 1, events="") for number in range(502)]
+    async with local_process(*fleet) as process, open_page(browser, f"{process.url}/ui") as view:
+        await process.send_requests(1)
+        facts = view.page.locator("#fleet-facts")
+        await expect(facts).to_have_text(
+            "the first 500 of 502 endpoints · 0 of these live · 0 requests waiting there"
+        )
+        await view.page.locator(DECISIONS).get_by_role("button").click()
+        await expect(view.page.locator("#decision-body .notes").first).to_contain_text("and 482 more.")
+        assert view.errors == []
