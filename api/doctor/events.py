@@ -28,6 +28,8 @@ LAG_S = 5.0
 _STORES = (STORE_MEDIA_PREFIX, "LMCACHE-L2-")
 """Begin the media of stores that all servers use."""
 
+_REPORT = "publisher and topic must be vLLM's or SGLang's; report others with their version"
+
 _REASONS_THAT_COST = ("pending_dropped", "foreign_orphans")
 
 
@@ -107,11 +109,16 @@ def _whole(deployment: Deployment) -> Iterator[Finding]:
                 replaying(config, endpoint),
             )
         elif counters.lost or subscription.trust is Trust.PARTIAL:
-            yield Finding(
-                State.WARN,
-                f"{name}: {counters.lost} batches lost that its replay of {counters.replays} requests did not have",
-                LONGER,
-            )
+            if 2 * counters.replay_failures > counters.replays:
+                asked = f"{counters.replay_failures} of {counters.replays} replay requests were unanswered"
+                yield Finding(
+                    State.WARN, f"{name}: {counters.lost} batches lost; {asked}", replaying(config, endpoint)
+                )
+            elif counters.lost:
+                asked = f"its replay of {counters.replays} requests did not have"
+                yield Finding(State.WARN, f"{name}: {counters.lost} batches lost that {asked}", LONGER)
+            else:
+                yield Finding(State.WARN, f"{name}: some events could not be used", _REPORT)
         else:
             yield Finding(State.OK, f"{name}: {counters.gaps} gaps, {counters.replays} replays, nothing lost")
 
@@ -165,7 +172,7 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
             yield Finding(
                 State.WARN,
                 f"{endpoint.name}: unreadable messages or events: {shown}",
-                "publisher and topic must be vLLM's or SGLang's; report others with their version",
+                _REPORT,
             )
     for _, endpoint, rank in _ranks(deployment):
         name = _name(endpoint, rank)

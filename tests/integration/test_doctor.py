@@ -156,6 +156,32 @@ async def test_medium_of_a_store_is_given_a_shared_tier() -> None:
     assert understood["remedies"] == ["tiers: - {name: store, media: [MOONCAKE_CPU], scope: shared}"]
 
 
+async def test_unusable_event_is_no_reason_to_keep_more_for_replay() -> None:
+    async with (
+        player() as engine,
+        local_process(make_endpoint("a", events=engine.events, replay=engine.replay)) as process,
+    ):
+        await until_held(process, engine)
+        topic, seq, _ = stored_prompt(1).parts
+        await engine.send((topic, seq, b"\xc1\xc1"))
+        whole = await process.until_state("events-whole", "warn")
+    assert whole["evidence"] == ["a: some events could not be used"]
+    assert "buffer_steps" not in whole["remedies"][0]
+
+
+async def test_replay_without_answers_is_not_said_to_be_too_short() -> None:
+    async with player() as engine, player() as deaf:
+        endpoint = make_endpoint("a", events=engine.events, replay=deaf.replay)
+        async with local_process(endpoint) as process:
+            await until_held(process, engine)
+            deaf.close()
+            await engine.publish(stored_prompt(3))
+            await until(lambda: _async(_lost(process, "a") == 2), what="batches given up")
+            whole = await process.until_state("events-whole", "warn")
+    assert whole["evidence"][0].startswith("a: 2 batches lost; 3 of ")
+    assert '"replay_endpoint"' in whole["remedies"][0]
+
+
 async def test_needed_topic_is_reported_when_a_message_fits_no_endpoint() -> None:
     events = {"mode": "bind", "bind": "tcp://127.0.0.1:0"}
     async with local_process(make_endpoint("a", events=None, replay=None), events=events) as process:
