@@ -248,8 +248,6 @@ def _address(host: bytes, port: int | bytes, asked: HostPort) -> HostPort:
     """Return an address that the server or Sentinel at `asked` named."""
     try:
         return HostPort.at(host.decode(), int(port))
-    except (
-        ValueError
-    ) as error:  # such as the host "?" of a node that has no name, in a cluster that prefers names
+    except ValueError as error:  # such as the host "?" of a node that has no name
         text = f"{asked} names a server by an address that nobody can connect to: {error}; have that server announce one"
         raise ReplicaError(text) from None

@@ -347,10 +347,8 @@ class Accounts:
             request.row = moved.get(request.row, -1)
             if request.prompt is not None:
                 request.prompt = self._prompts.move(request.prompt, request.row, has_begun=request.has_begun)
-        for row in used & moved.keys():
-            self._count_tokens(
-                moved[row]
-            )  # prompts may not be followed any more, since all are followed up to a bound
+        for row in used & moved.keys():  # prompts that moved may be followed no more: only so many are
+            self._count_tokens(moved[row])
 
 
 def _nothing(_: OpenRequest) -> None:
