@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.leaks import no_new_processes, no_new_tasks, no_new_threads
+from support.leaks import no_blocked_signals, no_new_processes, no_new_tasks, no_new_threads
 
 # Both profiles are derandomized, so that a failed run fails again; without deadlines, since a loaded machine is slow.
 _SLOW_IS_FINE = [HealthCheck.too_slow]
@@ -24,9 +24,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure() -> None:
-    # A shell starts its background jobs with SIGINT ignored, which processes of tests inherit: they could not be interrupted.
+    # A shell starts its background jobs with SIGINT ignored, nohup its command with SIGHUP, and a service manager may block
+    # them. Processes of tests would inherit it: they could not be interrupted.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +57,7 @@ def golden() -> Path:
 def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("asyncio"):
         request.getfixturevalue("_leaves_no_tasks_behind")
-    with no_new_processes(), no_new_threads():
+    with no_new_processes(), no_new_threads(), no_blocked_signals():
         yield
 
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow
 LIMIT_S = 240.0
 DEMO = """
 import signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup would have it ignored
 from dataclasses import replace
 from rich.console import Console
 from kvatlas.sim.demo import WORKLOAD, run_demo

@@ -1,4 +1,4 @@
-"""Guards against leftovers of a test: asyncio tasks, threads that delay the exit, child processes.
+"""Guards against leftovers of a test: asyncio tasks, threads that delay the exit, child processes, blocked signals.
 
 Each guard compares before and after and allows `grace_s` for endings in progress, so a clean test never waits.
 """
@@ -6,6 +6,7 @@ Each guard compares before and after and allows `grace_s` for endings in progres
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -79,6 +80,22 @@ def no_new_processes(*, grace_s: float = GRACE_S) -> Generator[None]:
         time.sleep(_POLL_S)
     if left:
         raise LeakError(f"child processes still there: {sorted(_command(pid) for pid in left)}")
+
+
+@contextmanager
+def no_blocked_signals() -> Generator[None]:
+    """Fail if this thread blocks signals after the end that it did not block before; they are unblocked.
+
+    Raises:
+        LeakError: naming the signals.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, before) - before
+    if blocked:
+        raise LeakError(
+            f"signals still blocked, also for later tests: {sorted(signal.Signals(each).name for each in blocked)}"
+        )
 
 
 def _children() -> set[int]:

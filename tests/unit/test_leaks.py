@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from support.leaks import LeakError, no_new_processes, no_new_tasks, no_new_threads
+from support.leaks import LeakError, no_blocked_signals, no_new_processes, no_new_tasks, no_new_threads
 
 
 async def wait_for(event: asyncio.Event) -> None:
@@ -80,3 +81,18 @@ def test_processes_are_named_when_still_running() -> None:
 def test_processes_pass_when_waited_for() -> None:
     with no_new_processes(grace_s=0.01):
         subprocess.run([sys.executable, "-c", "pass"], check=True)
+
+
+def test_blocked_signals_are_named_and_unblocked() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(LeakError, match="SIGUSR1"), no_blocked_signals():
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_signals_pass_when_they_were_blocked_before_or_are_unblocked() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR2,))
+    with no_blocked_signals():
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, signal.SIGUSR2})
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)

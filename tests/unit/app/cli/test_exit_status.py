@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
+from support.command import invoked
 from support.tree import ROOT
 
 PAGE = (ROOT / "docs" / "commands.md").read_text()
@@ -144,7 +144,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_command_ends_with_the_status_and_the_message(line: str, status: int, message: str) -> None:
-    result = CliRunner().invoke(app, line.split())
+    result = invoked(line.split())
 
     assert "abc" not in result.output  # in token files
     assert (result.exit_code, message in re.sub(r"[\s│]+", " ", result.stderr)) == (status, True), (

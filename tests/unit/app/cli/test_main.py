@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from kvatlas.app.cli.main import app
 from kvatlas.app.cli.reference_flags import our_command_line
 from kvatlas.routing.plan.beyond import beyond_reference
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
+from support.command import invoked
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:
     """Run a command; return exit status, stdout and stderr."""
-    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    result = invoked([str(each) for each in arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -77,7 +76,7 @@ def test_serve_refuses_wrong_use_with_one_clear_message(arguments: list[str | Pa
 )
 def test_serve_refuses_values_of_the_references_flags(given: list[str], message: str) -> None:
     line = our_command_line(given)
-    result = CliRunner().invoke(app, ["serve", *line.arguments], obj=line.reference)
+    result = invoked(["serve", *line.arguments], obj=line.reference)
 
     assert result.exit_code == 2
     assert message in result.stderr
@@ -196,7 +195,7 @@ def test_rule_beyond_the_reference_is_off_with_the_key_that_it_names(
 
 
 def test_refused_argument_is_told_in_plain_words() -> None:
-    result = CliRunner().invoke(app, ["policy", "foo"])
+    result = invoked(["policy", "foo"])
 
     assert result.exit_code == 2
     assert "Value error" not in result.output
