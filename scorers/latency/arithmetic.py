@@ -172,10 +172,12 @@ def fleet_costs(
     others_ms = price * work_ms
     new_tokens = features[PREFILL] + _total(features[N_FEATURES:])
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
-    memory_ms = residency_ms * unknown_as_zero(used_now(state)) * taken + token_ms * displaced
+    displaced_ms = token_ms * displaced
+    memory_ms = residency_ms * unknown_as_zero(used_now(state)) * taken + displaced_ms
     terms = costs * features
     cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms
-    saved_ms = copy_savings(cost_ms, work_ms + others_ms, features, costs, n_tokens, sharing)
+    spent_ms = work_ms + others_ms + displaced_ms
+    saved_ms = copy_savings(cost_ms, spent_ms, features, costs, n_tokens, sharing)
     cost_ms = cost_ms - saved_ms
     return np.stack(
         [

@@ -13,7 +13,7 @@ BOTH = 2.0
 
 def copy_savings(
     costs_ms: FloatArray,
-    work_ms: FloatArray,
+    spent_ms: FloatArray,
     features: FloatArray,
     costs: FloatArray,
     n_tokens: float,
@@ -23,11 +23,12 @@ def copy_savings(
 
     As many requests as share the prompt now will come while this one is served. Once an endpoint has the prompt too, they can
     go there, to a smaller batch than that of the best endpoint of now. A difference of batches lasts, so that it is theirs as well;
-    a difference of queues is gone before they come. They share the cost of what they share with this one: more is not saved.
+    a difference of queues is gone before they come. They share the cost of what they share with this one, also of
+    what it displaces: more is not saved.
 
     Args:
         costs_ms: what the choice of each endpoint costs.
-        work_ms: the part of it that computing the prompt there costs this request and others.
+        spent_ms: the part of it that a copy costs: computing the prompt there, for this request and others, and what it displaces.
         features: see `cost_quantities`.
         costs: milliseconds per unit of each.
         n_tokens: of the prompt.
@@ -46,6 +47,6 @@ def copy_savings(
         n_first = np.where((n_first == 0.0) & (missing > 0.0), n, n_first)
         paid += n / (1.0 + n) * missing
         start = end
-    saved = work_ms * (paid / np.maximum(1.0, uncached))
+    saved = spent_ms * (paid / np.maximum(1.0, uncached))
     np.fmin(saved, BOTH * n_first * gain, out=saved)
     return saved

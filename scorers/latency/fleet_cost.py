@@ -184,7 +184,7 @@ class FleetCostScorer(LatencyCostScorer):
             *own,
             others,
             memory,
-            np.maximum(copy, -own[COST_PARTS.index("prefill")] - others),  # it saves no more than it costs
+            np.maximum(copy, -own[COST_PARTS.index("prefill")] - others - memory),  # it saves no more than it costs
             params.miss_ms * misses,
             params.miss_ms * endangered(model, expected, self._running),
         ]

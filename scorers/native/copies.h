@@ -16,8 +16,8 @@ struct Sharing {
     size_t n;
 };
 
-// Returns the milliseconds that computing a prompt saves requests after it, whose batch is smaller by `gain_ms` there.
-inline double copy_saving(double gain_ms, double work_ms, double uncached, double n_tokens, const Sharing& sharing) {
+// Returns the milliseconds that computing a prompt for `spent_ms` saves requests after it, whose batch is smaller by `gain_ms` there.
+inline double copy_saving(double gain_ms, double spent_ms, double uncached, double n_tokens, const Sharing& sharing) {
     double start = 0.0, n_first = 0.0, paid = 0.0;
     for (size_t each = 0; each < sharing.n; ++each) {
         const double n = sharing.lines(0, each), end = sharing.lines(1, each);
@@ -26,7 +26,7 @@ inline double copy_saving(double gain_ms, double work_ms, double uncached, doubl
         paid += n / (1.0 + n) * missing;
         start = end;
     }
-    return fmin(work_ms * (paid / maximum(1.0, uncached)), kBoth * n_first * gain_ms);
+    return fmin(spent_ms * (paid / maximum(1.0, uncached)), kBoth * n_first * gain_ms);
 }
 
 }  // namespace kvatlas::scorers

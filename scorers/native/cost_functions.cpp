@@ -240,7 +240,8 @@ PyObject* fleet_costs(PyObject*, Call call) {
             double n_loaded = n_lines > kNFeatures ? quantities(kNFeatures, row) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) n_loaded += quantities(line, row);
             const double taken = tokens_taken(n_tokens, quantities(kPrefill, row) + n_loaded, accounts, row) * per_token(state(kStateGpuTokens, row));
-            const double memory_ms = residency_ms * fmax(used_now(state, row), 0.0) * taken + token_ms * displaced(0, row);
+            const double displaced_ms = token_ms * displaced(0, row);
+            const double memory_ms = residency_ms * fmax(used_now(state, row), 0.0) * taken + displaced_ms;
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
@@ -253,7 +254,7 @@ PyObject* fleet_costs(PyObject*, Call call) {
                                               memory_ms,
                                               0.0,
                                               cost_ms,
-                                              work_ms + others_ms};
+                                              work_ms + others_ms + displaced_ms};
             for (size_t line = 0; line < found.size(); ++line) part(line, row) = found[line];
         }
         const auto rank = [&](size_t row) { return std::isnan(part(7, row)) ? std::numeric_limits<double>::infinity() : part(7, row); };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+import msgspec
 import pytest
 
 from kvatlas.indexer.prefix import Prefix
@@ -27,9 +28,9 @@ def batch(n_running: int, *, n_held: int = 0, n_sent: int = 0) -> Candidate:
     )
 
 
-def savings(n_sharing: int, *fleet: Candidate) -> list[float]:
+def savings(n_sharing: int, *fleet: Candidate, params: FleetCostParams = PARAMS) -> list[float]:
     """Return the part `copy` of the costs while own requests of the first endpoint share all tokens of the prompt."""
-    scorer = FleetCostScorer(PARAMS, TIERS)
+    scorer = FleetCostScorer(params, TIERS)
     for _ in range(n_sharing):
         scorer.picked(REQUEST, routed_to(fleet[0], n_tokens=160))
     rows = scorer.rate(REQUEST, Candidates.of(fleet)).inputs
@@ -54,3 +55,12 @@ def test_a_copy_saves_later_requests_the_larger_batch(n_sharing: int, other: Can
     found = savings(n_sharing, batch(20, n_held=10), other)
 
     assert found == [0.0, pytest.approx(-saved, rel=0.01)]
+
+
+def test_all_share_the_cost_of_what_a_copy_displaces() -> None:
+    params = msgspec.structs.replace(PARAMS, displacement_factor=2.0)
+
+    found = savings(20, batch(40, n_held=9), batch(0), params=params)
+
+    n_displaced = 160 - 16  # the 16 that no endpoint has displace fewer where less was placed
+    assert found == [0.0, pytest.approx(-20 / 21 * (160.37 + 2.0 * n_displaced), rel=0.01)]

@@ -9,7 +9,7 @@ from kvatlas.sim.replay.policies import named_policy
 from kvatlas.sim.replay.simulation import Timing
 from kvatlas.sim.workloads import select, workloads
 
-LOAD = 40.0
+LOAD = 20.0
 
 
 def test_every_server_takes_its_share_of_one_prompt() -> None:
