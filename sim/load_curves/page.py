@@ -71,7 +71,7 @@ def verdict_table(found: Sequence[Curves], ours: str) -> str:
     for each in found:
         others = [policy for policy in each.sustained if policy != ours]
         ratios = _ratios(each, ours, "ttftMean")
-        tails = _ratios(each, ours, "ttftP99")
+        tails, responses = _ratios(each, ours, "ttftP99"), _ratios(each, ours, "e2eMean")
         hits = [
             100 * (mine["hitRate"] - max(each.figures[policy][place]["hitRate"] for policy in others))
             for place, mine in enumerate(each.figures[ours])
@@ -87,6 +87,8 @@ def verdict_table(found: Sequence[Curves], ours: str) -> str:
             _change(geometric_mean(ratios)),
             _change(max(ratios)),
             _change(max(tails)),
+            _change(geometric_mean(responses)),
+            _change(max(responses)),
             f"{min(hits):+.1f}",
             f"{min(bounds):.2f} to {max(bounds):.2f}",
         ])  # fmt: skip
@@ -96,6 +98,8 @@ def verdict_table(found: Sequence[Curves], ours: str) -> str:
         "mean TTFT",
         "at worst",
         "p99 at worst",
+        "whole response",
+        "at worst",
         "hits at worst, points",
         "x bound",
     ]
