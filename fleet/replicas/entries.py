@@ -76,7 +76,11 @@ class Entries(Generic[V]):
 
     def whole(self) -> Sequence[bytes]:
         """See `Channel.whole`."""
-        return list(self._payloads(self._own)) if self._own else []
+        return self.whole_of(self._own)
+
+    def whole_of(self, own: Mapping[str, V]) -> Sequence[bytes]:
+        """Return these entries as the whole; those that `drain` publishes stay as they are."""
+        return list(self._payloads(own)) if own else []
 
     def apply(self, owner: str, payload: bytes) -> None:
         """See `Channel.apply`."""

@@ -65,11 +65,15 @@ class Sums:
 
     def whole(self) -> Sequence[bytes]:
         """See `Channel.whole`."""
-        now = self._clock()
+        now, own = self._clock(), dict(self._entries.own())
         for name, share in self._shares.items():
-            for key in share.known():  # ages have grown since the last change
-                self._entries.put(_joined(name, key), _own(share, key, now))
-        return self._entries.whole()
+            for key in share.known():  # ages have grown since the last change, which is none by itself
+                numbers = _own(share, key, now)
+                if numbers is not None:
+                    own[_joined(name, key)] = numbers
+                else:
+                    own.pop(_joined(name, key), None)
+        return self._entries.whole_of(own)
 
     def apply(self, owner: str, payload: bytes) -> None:
         """See `Channel.apply`."""

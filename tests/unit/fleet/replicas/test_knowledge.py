@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -26,7 +27,7 @@ from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.scorers.core.candidates import Directory
 from kvatlas.scorers.core.model import IDLE, Candidate, InFlightLoad
-from kvatlas.scorers.core.shared import Shared, SharedUses
+from kvatlas.scorers.core.shared import Contribution, Shared, SharedSums, SharedUses
 
 SIZE = 16
 
@@ -302,6 +303,24 @@ def test_sums_that_are_shared_by_another_name_forget_what_siblings_told_by_the_o
     channels[1].drop("a")
 
     assert audits[1].doubts(now=50.0) == {}
+
+
+def test_whole_of_sums_has_ages_as_of_now_and_is_not_sent_again_as_a_change() -> None:
+    now, told = 50.0, list[tuple[float, ...]]()
+
+    def take(_: str, theirs: Sequence[Contribution]) -> None:
+        told.extend(tuple(each.numbers) for each in theirs)
+
+    one, other = Sums(lambda: now), Sums(lambda: now)
+    one.use({"p/s": SharedSums(lambda _, at: (3.0, at - 50.0), take, lambda: ("e",))})
+    other.use({"p/s": SharedSums(lambda _, __: None, take, lambda: ())})
+    assert one.drain()
+    now = 60.0
+
+    other.replace("a", one.whole())
+
+    assert told == [(3.0, 10.0)]
+    assert one.drain() == []
 
 
 def test_uses_of_siblings_are_as_old_as_they_were() -> None:
