@@ -20,20 +20,17 @@ from ...configs.replicas import ValkeyConfig
 from ...fleet.replicas.envelope import sender_of
 from ...fleet.replicas.replica import Outgoing
 from ..errors import ReplicaError
+from .outage import STEADY_S, Outage
 from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
-from .valkey_problems import problem_of
-from .valkey_server import TIMEOUT_S, UNREACHED, ValkeyServer, call, reply_of
+from .valkey_problems import ConnectionProblem, problem_of
+from .valkey_server import LOCATE_S, TIMEOUT_S, UNREACHED, ValkeyServer, call, reply_of
 
 log = logging.getLogger(__name__)
 
-PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
-"""First pause before connecting again, and the longest; each is varied by half."""
-
-LOCATE_S = 1.0
-"""Interval of asking which server of a set or a cluster is the one to use."""
-
 PROBE_S = 0.5
 """Silence after which an empty message to itself shows that both connections work."""
+
+_TOLD = "it is told again which server to use"
 
 _BATCH_BYTES = 1 << 20
 """Messages that are sent together, before their replies are read."""
@@ -61,20 +58,20 @@ class Valkey:
         self.traffic = Traffic()
         self._queue = SendQueue(self.traffic)
         self._has_more, self._is_written = asyncio.Event(), asyncio.Event()
+        self._outage = Outage()
+        self._n_untold = 0
+        """Times in a row that nobody told which server to use, while one was connected to."""
         self.is_connected = False
 
     async def run(self) -> None:
         """See `Transport.run`."""
-        pause_s = PAUSE_S
         while True:
-            before = self.traffic.connections
             try:
                 await self._connection()
             except UNREACHED as error:
                 self._lost(error)
                 self._server.failed()
-            pause_s = PAUSE_S if self.traffic.connections != before else min(2 * pause_s, LONGEST_PAUSE_S)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+            await asyncio.sleep(self._outage.pause_s() * random.uniform(0.5, 1.5))
 
     async def close(self) -> None:
         """See `Transport.close`; `run` has sent the last messages."""
@@ -97,9 +94,11 @@ class Valkey:
             _confirm(await reply_of(reader))
             await call(writer, "SPUBLISH", self._own, b"")  # whose right may be missing
             self._found(place)
+            lasted = asyncio.get_running_loop().call_later(STEADY_S, self._lasted, place)
             try:
                 await self._carry(reader, writer, place)
             finally:
+                lasted.cancel()
                 self.is_connected = False
                 self._queue.clear()
 
@@ -168,30 +167,57 @@ class Valkey:
         await self._is_written.wait()
 
     async def _watch(self, place: HostPort) -> None:
+        self._n_untold = 0
         while True:
             await asyncio.sleep(LOCATE_S)
             try:
-                now = await self._server.locate()
-            except UNREACHED:
-                continue  # nobody tells; the connection itself shows whether its server is there
-            if now != place:
+                now = await self._server.moved(place, self._told)
+            except UNREACHED as error:  # the connection itself shows whether its server is there
+                self._untold(problem_of(error, self._config), place)
+            else:
                 raise ReplicaError(f"the server to use is {now}, no more {place}")
+
+    def _told(self) -> None:
+        if self._n_untold > 1:
+            self.traffic.problem = ""
+            if self._outage.says(_TOLD):
+                log.info("replicas: %s", _TOLD)
+        self._n_untold = 0
+
+    def _untold(self, problem: ConnectionProblem, place: HostPort) -> None:
+        self._n_untold += 1
+        if self._n_untold == 1:  # one connection that broke; all are asked before the next one counts
+            return
+        self.traffic.failures[problem.kind] += 1
+        who = "node of the cluster" if self._config.cluster else "Sentinel"
+        self._say(
+            f"no {who} names the server to use: {problem.text}; {place} still carries messages, "
+            "but if it fails, the next server is not found until one does"
+        )
 
     def _found(self, place: HostPort) -> None:
         self.is_connected = True
         self._has_more.clear()
         self.traffic.connections += 1
         self.traffic.problem = ""
-        log.info("replicas: connected to the server at %s", place)
+        if self._outage.is_over:
+            log.info("replicas: connected to the server at %s", place)
+
+    def _lasted(self, place: HostPort) -> None:
+        """Log what connections that break at once are not to log again and again."""
+        if not self._outage.is_over and not self.traffic.problem:
+            log.info("replicas: connected to the server at %s", place)
+        self._outage.end()
 
     def _lost(self, error: Exception) -> None:
         problem = problem_of(error, self._config)
         self.traffic.failures[problem.kind] += 1
-        if problem.text != self.traffic.problem:
-            self.traffic.problem = problem.text
-            log.warning(
-                "replicas: %s; it is tried again, and each replica decides by what it knows", problem.text
-            )
+        self._say(problem.text, "; it is tried again, and each replica decides by what it knows")
+
+    def _say(self, problem: str, then: str = "") -> None:
+        self.traffic.problem = problem
+        if self._outage.says(problem):
+            log.warning("replicas: %s%s", problem, then)
 
 
 def _confirm(reply: Sequence[object]) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
@@ -27,10 +27,17 @@ The client's own `socket_timeout` is not used: it sends within `asyncio.wait_for
 comes when the send has just ended, and all waits of a process that was frozen end at once.
 """
 
+LOCATE_S = 1.0
+"""Interval of asking which server of a set or a cluster is the one to use."""
+
 MAX_PASSWORD_BYTES = 4096
 
 UNREACHED = (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError, ReplicaError)
 """Errors of a server that is away, refuses, or is no server."""
+
+
+_Ask: TypeAlias = Callable[[], Awaitable[HostPort]]
+"""Asks one server which one is to be used; raises as `ValkeyServer.locate`."""
 
 
 class Credentials(CredentialProvider):
@@ -90,14 +97,31 @@ class ValkeyServer:
         Raises:
             RedisError, OSError, TimeoutError, ReplicaError: nobody tells.
         """
-        config = self._config
-        if config.address:
-            return HostPort.parse(config.address)
-        if config.cluster:
-            return await self._ask_any(
-                (*map(HostPort.parse, config.cluster), *self._known), self._ask_cluster
-            )
-        return await self._ask_any(tuple(map(HostPort.parse, config.sentinel.addresses)), self._ask_sentinel)
+        if self._config.address:
+            return HostPort.parse(self._config.address)
+
+        async def once(ask: _Ask) -> HostPort:
+            return await ask()
+
+        return await self._ask_any(once)
+
+    async def moved(self, place: HostPort, told: Callable[[], None]) -> HostPort:
+        """Return the server to use as soon as it is another one than `place`; ask each second over one connection.
+
+        Args:
+            place: the server in use.
+            told: called each time that it is still the one to use.
+        Raises:
+            RedisError, OSError, TimeoutError, ReplicaError: nobody tells any more.
+        """
+
+        async def until_other(ask: _Ask) -> HostPort:
+            while (found := await ask()) == place:
+                told()
+                await asyncio.sleep(LOCATE_S)
+            return found
+
+        return await self._ask_any(until_other)
 
     def failed(self) -> None:
         """Ask another Sentinel or server of the cluster first from now on: what the last one said may be out of date."""
@@ -112,33 +136,44 @@ class ValkeyServer:
         async with self._open(place, config.username, given, config.database) as connection:
             yield connection
 
-    async def _ask_any(
-        self, places: Sequence[HostPort], ask: Callable[[HostPort], Awaitable[HostPort]]
-    ) -> HostPort:
+    async def _ask_any(self, use: Callable[[_Ask], Awaitable[HostPort]]) -> HostPort:
+        """Return what `use` finds with a Sentinel or server of the cluster, the first one with which it fails not."""
+        config = self._config
+        places = config.cluster or config.sentinel.addresses
+        found = list(dict.fromkeys((*map(HostPort.parse, places), *self._known)))
         error: Exception = ReplicaError("no server is known")
-        found = list(dict.fromkeys(places))
         for number in range(self._first, self._first + len(found)):
+            place = found[number % len(found)]
             try:
-                return await ask(found[number % len(found)])
+                async with self._asked(place) as ask:
+                    return await use(ask)
             except UNREACHED as caught:
                 error = caught
         raise error
 
-    async def _ask_sentinel(self, place: HostPort) -> HostPort:
+    @asynccontextmanager
+    async def _asked(self, place: HostPort) -> AsyncGenerator[_Ask]:
+        """Connect to a Sentinel or server of the cluster, and yield what asks it for the server to use."""
+        if self._config.cluster:
+            async with self.connected(place) as connection:
+                yield lambda: self._ask_cluster(connection, place)
+            return
         sentinel, given = self._config.sentinel, None
         if sentinel.password_file:
             given = Credentials(sentinel.username, sentinel.password_file)
         async with self._open(place, sentinel.username, given, 0) as connection:
-            reply = await call(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinel.master)
-        match reply:
+            yield lambda: self._ask_sentinel(connection, place)
+
+    async def _ask_sentinel(self, connection: Connection, place: HostPort) -> HostPort:
+        master = self._config.sentinel.master
+        match await call(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", master):
             case [bytes(host), bytes(port)]:
                 return _address(host, port, place)
             case _:
-                raise ReplicaError(f"the Sentinel at {place} knows no set {sentinel.master!r}")
+                raise ReplicaError(f"the Sentinel at {place} knows no set {master!r}")
 
-    async def _ask_cluster(self, place: HostPort) -> HostPort:
-        async with self.connected(place) as connection:
-            reply = await call(connection, "CLUSTER", "SLOTS")
+    async def _ask_cluster(self, connection: Connection, place: HostPort) -> HostPort:
+        reply = await call(connection, "CLUSTER", "SLOTS")
         slot, found, known = key_slot(self._channel.encode()), None, list[HostPort]()
         for first, last, *nodes in cast("Sequence[Sequence[Any]]", reply):
             if first <= slot <= last and nodes:

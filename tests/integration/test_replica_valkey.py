@@ -95,6 +95,18 @@ async def test_server_that_is_gone_and_comes_back_empty_is_used_again(tmp_path: 
         assert b.transport.traffic.connections == 2
 
 
+async def test_server_that_breaks_each_connection_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with one(tmp_path) as server, nodes("a", address=server.address) as (a,):
+        for n_connections in (1, 2, 3, 4):
+            await until(lambda n=n_connections: a.transport.traffic.connections == n, what="a connection")  # type: ignore[misc]
+            await server.call("CLIENT", "KILL", "TYPE", "pubsub")
+        await until(lambda: a.transport.traffic.failures.total() == 4, what="a failure")
+        assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+        assert len([each for each in caplog.messages if "connected to the server" in each]) <= 1
+
+
 async def test_frozen_server_is_noticed_and_what_waits_is_bounded(tmp_path: Path) -> None:
     async with one(tmp_path) as server, nodes("a", "b", address=server.address) as (a, b):
         await connected(a, b)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Self
 
+import pytest
+
+from support.cable import Cable
 from support.valkey_nodes import connected, nodes, until_heard
 from support.valkey_process import Server, free_port, one, running
 from support.waiting import until
@@ -15,6 +20,26 @@ def sentinel(folder: Path, port: int) -> Server:
     folder.mkdir(parents=True)
     (folder / "server.conf").write_text(f"sentinel monitor kv 127.0.0.1 {port} 1\n")
     return found
+
+
+class Line:
+    """A port whose connections go on to a server, and are counted."""
+
+    def __init__(self, address: str) -> None:
+        self.cable, self.n_connections = Cable(address), 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self.cable.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.n_connections += 1
+        await self.cable.pass_on(reader, writer)
 
 
 async def test_next_sentinel_is_asked_when_the_first_one_names_a_primary_that_is_gone(tmp_path: Path) -> None:
@@ -44,3 +69,42 @@ async def test_node_without_a_name_is_said_and_used_once_it_has_one(tmp_path: Pa
             assert a.transport.traffic.failures["server"] > 0
             await server.call("CONFIG", "SET", "cluster-announce-hostname", "localhost")
             await connected(a)
+
+
+async def test_sentinels_that_are_gone_are_said_while_the_primary_carries_messages(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.app.replicas.valkey.LOCATE_S", 0.01)
+    async with one(tmp_path) as server:
+        asked = sentinel(tmp_path / "sentinel", server.port)
+        async with (
+            running(asked),
+            nodes("a", "b", sentinel={"master": "kv", "addresses": [asked.address]}) as (a, b),
+        ):
+            await connected(a, b)
+            await asked.kill()
+            await until(lambda: "no Sentinel names" in a.transport.traffic.problem, what="the problem")
+            assert a.transport.traffic.failures["unreached"] > 0
+            await until_heard(a, b, b"there")
+            assert a.transport.traffic.connections == 1
+            await asked.start()
+            await until(lambda: not a.transport.traffic.problem, what="no problem")
+            assert len([each for each in caplog.messages if "no Sentinel names" in each]) == 2  # of a and b
+
+
+async def test_sentinel_is_asked_again_over_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("valkey", "valkey_server"):
+        monkeypatch.setattr(f"kvatlas.app.replicas.{module}.LOCATE_S", 0.01)
+    async with one(tmp_path) as server:
+        asked = sentinel(tmp_path / "sentinel", server.port)
+        async with (
+            running(asked),
+            Line(asked.address) as line,
+            nodes("a", sentinel={"master": "kv", "addresses": [line.address]}) as (a,),
+        ):
+            await connected(a)
+            before = line.cable.n_bytes
+            await until(lambda: line.cable.n_bytes > 4 * before, what="questions")
+            assert line.n_connections <= 2
