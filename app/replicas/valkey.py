@@ -23,7 +23,7 @@ from ..errors import ReplicaError
 from .outage import STEADY_S, Outage
 from .transport import LAST_WORDS_S, OnMessage, SendQueue, Traffic
 from .valkey_problems import ConnectionProblem, problem_of
-from .valkey_server import LOCATE_S, TIMEOUT_S, UNREACHED, ValkeyServer, call, reply_of
+from .valkey_server import LOCATE_S, TIMEOUT_S, UNREACHED, ValkeyServer, call, check_role, reply_of
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class Valkey:
         """Carry messages until a connection breaks, or another server is the one to use."""
         place = await self._server.locate()
         async with self._server.connected(place) as reader, self._server.connected(place) as writer:
+            await check_role(writer, place)
             _confirm(await call(reader, "SSUBSCRIBE", self._all, self._own))
             _confirm(await reply_of(reader))
             await call(writer, "SPUBLISH", self._own, b"")  # whose right may be missing

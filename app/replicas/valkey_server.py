@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.credentials import CredentialProvider
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ...configs.address import HostPort
 from ...configs.replicas import ValkeyConfig, ValkeyTlsConfig
@@ -227,6 +227,9 @@ class ValkeyServer:
             await connection.disconnect(nowait=True)
 
 
+_REPLICAS = (b"replica", b"slave")
+
+
 async def call(connection: Connection, *command: str | bytes) -> Sequence[object]:
     """Send a command and return its reply if it is a list; any other is empty.
 
@@ -236,6 +239,23 @@ async def call(connection: Connection, *command: str | bytes) -> Sequence[object
     async with asyncio.timeout(TIMEOUT_S):
         await connection.send_command(*command)
     return await reply_of(connection)
+
+
+async def check_role(connection: Connection, place: HostPort) -> None:
+    """Check that what is published there reaches all that subscribe.
+
+    Raises:
+        ReplicaError: the server is a replica of another one; its primary does not get what is published there.
+        RedisError, TimeoutError: no reply comes in time.
+    """
+    with suppress(ResponseError):  # of a proxy; a server needs no right for it
+        found = await call(connection, "HELLO")
+        pairs = zip(found[::2], found[1::2], strict=False)
+        if any(name == b"role" and value in _REPLICAS for name, value in pairs):
+            raise ReplicaError(
+                f"{place} is a read-only replica, and what is published there does not reach its primary; name "
+                "the primary in replicas.valkey.address, or the Sentinels of the set in replicas.valkey.sentinel"
+            )
 
 
 async def reply_of(connection: Connection) -> Sequence[object]:

@@ -108,3 +108,26 @@ async def test_sentinel_is_asked_again_over_one_connection(
             before = line.cable.n_bytes
             await until(lambda: line.cable.n_bytes > 4 * before, what="questions")
             assert line.n_connections <= 2
+
+
+async def test_read_only_replica_is_said_and_used_once_it_is_a_primary(tmp_path: Path) -> None:
+    async with one(tmp_path) as primary:
+        replica = Server(tmp_path / "replica", free_port(), ("--replicaof", "127.0.0.1", str(primary.port)))
+        async with running(replica), nodes("a", "b", address=replica.address) as (a, b):
+            await until(lambda: "is a read-only replica" in a.transport.traffic.problem, what="the problem")
+            assert "replicas.valkey.address" in a.transport.traffic.problem
+            assert a.transport.traffic.failures["server"] > 0
+            await replica.call("REPLICAOF", "NO", "ONE")
+            await connected(a, b)
+            await until_heard(a, b, b"there")
+
+
+async def test_sentinel_that_names_a_demoted_primary_is_passed_over(tmp_path: Path) -> None:
+    async with one(tmp_path) as primary:
+        demoted = Server(tmp_path / "demoted", free_port(), ("--replicaof", "127.0.0.1", str(primary.port)))
+        stale, good = sentinel(tmp_path / "stale", demoted.port), sentinel(tmp_path / "good", primary.port)
+        config = {"sentinel": {"master": "kv", "addresses": [stale.address, good.address]}}
+        async with running(demoted, stale, good), nodes("a", "b", **config) as (a, b):
+            await connected(a, b)
+            assert await demoted.call("PUBSUB", "SHARDCHANNELS") == []
+            await until_heard(a, b, b"there")
