@@ -25,6 +25,7 @@ from ..indexer.learned_bound import LearnedBound
 from ..indexer.ledger import RankLedger
 from ..indexer.snapshot import SavedRank
 from ..indexer.tiers import TierId, TierSource
+from .line_limit import LineLimit
 from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank_draft import SLICE_COST, SnapshotDraft
@@ -93,6 +94,8 @@ class Rank:
     """Bounds of inferred tiers without a configured number, from the audit."""
     seen_elsewhere: dict[TierId, ObservedCapacity] = field(default_factory=dict[TierId, ObservedCapacity])
     """Capacities that other processes observed."""
+    trust_lines: defaultdict[Trust, LineLimit] = field(default_factory=lambda: defaultdict(LineLimit))
+    """Log lines of changes of trust, by new trust: events that are often damaged change it many times a second."""
 
     def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
         """Apply a batch to the index: a first slice at once, the rest as the result is iterated."""
@@ -241,8 +244,11 @@ class Rank:
 
     def trust_changed(self, old: Trust, new: Trust) -> None:
         """Log and count a transition of trust."""
-        level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
-        log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.number, old.value, new.value)
+        if (more := self.trust_lines[new].line(time.monotonic())) is not None:
+            level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
+            log.log(
+                level, "%s rank %d: events %s -> %s%s", self.endpoint, self.number, old.value, new.value, more
+            )
         self.metrics.trust_changed(new.value)
         self.on_trust(self.endpoint, self.number, new)
 
