@@ -32,6 +32,10 @@ class Heartbeats:
         """Return whether the worker has had no heartbeat since its start."""
         return self._seen[worker] == 0
 
+    def has_begun(self, worker: int) -> bool:
+        """Return whether the worker has had a heartbeat since its start, also if the parent has not looked since."""
+        return self._counts[worker] > 0
+
     def silent_s(self, worker: int, *, passed_s: float) -> float:
         """Return for how long the worker has been silent, of which `passed_s` passed since the last call.
 

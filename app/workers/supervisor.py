@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """Pause before a worker is restarted, so that one that cannot run does not keep a core busy."""
 
+LONGEST_PAUSE_S = 10.0
+"""The same while the system has no room for its process."""
+
 START_S = 300.0
 """Longest time until a worker's first heartbeat, as kubelet's startup probe of the chart waits; a large tokenizer takes a while."""
 
@@ -41,8 +44,8 @@ _PR_SET_PDEATHSIG = 1
 class Supervisor:
     """Runs each worker in a process of its own until a signal ends them.
 
-    A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them. A worker
-    whose heartbeats stop, or do not begin within `START_S`, is killed and restarted.
+    A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them, unless it was
+    started again and another one runs. A worker whose heartbeats stop, or do not begin within `START_S`, is killed and restarted.
 
     Args:
         n_workers: number of workers.
@@ -66,6 +69,8 @@ class Supervisor:
         self._heartbeats, self._timeout_s = heartbeats, timeout_s
         self._workers: dict[int, int] = {}
         """Process id -> number of the worker."""
+        self._restarted: set[int] = set()
+        """Workers that were started again."""
         self._is_ending = False
 
     def serve(self) -> int:
@@ -89,18 +94,30 @@ class Supervisor:
             if ended is None:  # a process that lost its parent: the first process of a container gets them
                 continue
             code = os.waitstatus_to_exitcode(wait_status)
-            if code == self._gives_up and not self._is_ending:
+            if code == self._gives_up and not self._is_ending and not self._others_go_on(ended):
                 status = code
                 self._end()
             elif not self._is_ending:
                 log.warning("worker %d ended with status %d; it is started again", ended, code)
-                time.sleep(PAUSE_S)
-                self._start_unless_ending(ended)
+                self._start_again(ended)
         return status
 
-    def _start_unless_ending(self, worker: int) -> None:
-        if not self._is_ending:
-            self._start(worker)
+    def _others_go_on(self, worker: int) -> bool:
+        """Return whether a worker was started again while another one runs, whose requests are not to fail with it."""
+        return worker in self._restarted and any(map(self._heartbeats.has_begun, self._workers.values()))
+
+    def _start_again(self, worker: int) -> None:
+        self._restarted.add(worker)
+        pause_s = PAUSE_S
+        while not self._is_ending:
+            time.sleep(pause_s)
+            try:
+                self._start(worker)
+            except OSError as error:  # no more processes, or no memory
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                log.warning("worker %d cannot be started: %s; it is tried again", worker, error.strerror)
+            else:
+                return
 
     def _kill_hung(self) -> None:
         """Kill workers that have been silent for too long; `serve` starts them again."""
@@ -113,14 +130,19 @@ class Supervisor:
                 self._heartbeats.started(worker)
 
     def _start(self, worker: int) -> None:
+        """Start a worker unless all are to end; raises OSError if there can be no process."""
         # A signal between the fork and the child's own handlers would run the parent's handler in the child.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-        self._heartbeats.started(worker)
-        pid = os.fork()
-        if pid == 0:
-            self._become(worker)
-        self._workers[pid] = worker
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        try:
+            if self._is_ending:
+                return
+            self._heartbeats.started(worker)
+            pid = os.fork()
+            if pid == 0:
+                self._become(worker)
+            self._workers[pid] = worker
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
     def _become(self, worker: int) -> NoReturn:
         """Run the worker in the forked child; never returns to the parent's code."""

@@ -40,6 +40,17 @@ def run(worker):
         beats.beat(worker)
         time.sleep(0.05)
 
+n_forks, fork_really = 0, os.fork
+
+def fork():
+    global n_forks
+    n_forks += 1
+    if n_forks == {n_fails}:
+        show("fork fails")
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork_really()
+
+os.fork = fork
 beats = supervisor.Heartbeats(2)
 sys.exit(supervisor.Supervisor(2, run, gives_up=2, heartbeats=beats, timeout_s=1).serve())
 """
@@ -107,11 +118,21 @@ class Running:
 
 
 @asynccontextmanager
-async def supervised(body: str = "pass", *, start_s: float = 300.0) -> AsyncGenerator[Running]:
+async def supervised(
+    body: str = "pass", *, start_s: float = 300.0, n_fails: int = 0
+) -> AsyncGenerator[Running]:
+    """Run a parent of two workers.
+
+    Args:
+        body: a line that each worker runs first.
+        start_s: time for the first heartbeat.
+        n_fails: number of the fork that fails, from 1; 0 for none.
+    """
+    program = PROGRAM.replace("{body}", body).replace("{start_s}", str(start_s))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        PROGRAM.replace("{body}", body).replace("{start_s}", str(start_s)),
+        program.replace("{n_fails}", str(n_fails)),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
@@ -191,6 +212,44 @@ async def test_worker_that_fails_once_is_started_again(tmp_path: Path) -> None:
 async def test_worker_that_gives_up_takes_all_with_it() -> None:
     async with supervised("if worker: return 2") as running:
         assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 2
+
+
+async def test_worker_that_gives_up_when_it_is_started_again_leaves_the_others_alone(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    body = f"if worker and Path({str(mark)!r}).exists(): Path({str(mark)!r}).unlink(); return 2"
+    async with supervised(body) as running:
+        await running.until("waits 0", "waits 1")
+        before = dict(running.pids)
+        mark.touch()
+        os.kill(before[1], signal.SIGKILL)
+        await running.until("waits 1")
+
+        assert running.pids[0] == before[0]
+        assert not mark.exists()
+
+
+async def test_worker_that_gives_up_when_it_is_started_again_as_the_only_one_ends_the_parent(
+    tmp_path: Path,
+) -> None:
+    mark = tmp_path / "mark"
+    body = f"if Path({str(mark)!r}).exists(): return 2"
+    async with supervised(body) as running:
+        await running.until("waits 0", "waits 1")
+        mark.touch()
+        for pid in running.pids.values():
+            os.kill(pid, signal.SIGKILL)
+
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 2
+
+
+async def test_worker_that_cannot_be_forked_is_started_later() -> None:
+    async with supervised(n_fails=3) as running:
+        await running.until("waits 0", "waits 1")
+        before = dict(running.pids)
+        os.kill(before[1], signal.SIGKILL)
+        await running.until("fork fails", "waits 1")
+
+        assert running.pids[0] == before[0]
 
 
 async def test_workers_end_with_a_parent_that_is_killed() -> None:
