@@ -72,6 +72,14 @@ class Handshakes:
 
 async def _watch(socket: zmq.asyncio.Socket, note: Callable[[zmq.Event, int, str], None]) -> None:
     monitor = open_monitor(socket, _FAILED)
-    while True:
-        message = await recv_monitor_message(monitor)
-        note(zmq.Event(message["event"]), int(message["value"]), message["endpoint"].decode(errors="replace"))
+    try:
+        while True:
+            message = await recv_monitor_message(monitor)
+            note(
+                zmq.Event(message["event"]),
+                int(message["value"]),
+                message["endpoint"].decode(errors="replace"),
+            )
+    finally:
+        socket.disable_monitor()
+        monitor.close(linger=0)  # the loop holds one that is open for ever
