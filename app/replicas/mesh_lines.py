@@ -83,7 +83,9 @@ class Lines:
         try:
             self._connect(socket, address)
             while True:
-                await asyncio.sleep(silent_s)
+                ended, _ = await asyncio.wait(work, timeout=silent_s, return_when=asyncio.FIRST_COMPLETED)
+                for each in ended:
+                    each.result()  # raises: both go on until cancelled
                 if not is_heard:
                     return was_heard
                 was_heard, is_heard, silent_s = True, False, SILENT_S

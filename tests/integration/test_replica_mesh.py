@@ -243,3 +243,27 @@ async def test_partition_is_noticed_and_healed_without_help() -> None:
             await until(is_heard, what="the connection again")
         server.close()
         await cable.close()
+
+
+async def test_failure_to_take_a_message_is_reported() -> None:
+    reported = list[object]()
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context.get("exception"))
+    )
+
+    def fail(_: bytes) -> None:
+        raise ZeroDivisionError
+
+    async with node("a") as a:
+        options = MeshOptions(listen="tcp://127.0.0.1:0", discover=listed([a.mesh.address]))
+        deaf = Mesh(options, replica="b", on_message=fail)
+        running = asyncio.create_task(deaf.run())
+        try:
+            await until(lambda: a.mesh.traffic.connections, what="a connection")
+            a.mesh.send(Outgoing(None, b"poison"))
+            await until(lambda: reported, what="a report")
+            assert isinstance(reported[0], ZeroDivisionError)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await deaf.close()
