@@ -206,7 +206,7 @@ class Valkey:
 
     def _lasted(self, place: HostPort) -> None:
         """Log what connections that break at once are not to log again and again."""
-        if not self._outage.is_over and not self.traffic.problem:
+        if not self._outage.is_over:
             log.info("replicas: connected to the server at %s", place)
         self._outage.end()
 
