@@ -18,19 +18,11 @@ def test_pauses_double_until_a_connection_has_lasted() -> None:
 def test_line_is_logged_once_then_rarely_and_anew_in_the_next_outage() -> None:
     now = 0.0
     outage = Outage(lambda: now)
-    assert outage.is_over
-    assert [outage.says("a"), outage.says("b"), outage.says("a"), outage.says("b")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert not outage.is_over
+    assert [outage.is_over, outage.says("a"), outage.says("b"), outage.says("a")] == [True, True, True, False]
     now = REPEAT_S
-    assert [outage.says("a"), outage.says("a")] == [True, False]
+    assert [outage.is_over, outage.says("a"), outage.says("a")] == [False, True, False]
     outage.end()
-    assert outage.is_over
-    assert outage.says("a")
+    assert [outage.is_over, outage.says("a")] == [True, True]
 
 
 def test_lines_that_always_differ_are_bounded() -> None:
