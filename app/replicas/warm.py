@@ -103,18 +103,27 @@ class WarmStarts:
                 self._has_come.clear()
                 await self._has_come.wait()
             begin = time.monotonic()
-            async with contextlib.aclosing(self._snapshots.pieces(time.time(), with_tokens=False)) as pieces:
-                async for piece in pieces:
-                    while giver.taker == transfer and not giver.has_room:
-                        await self._serve()
-                    if giver.taker != transfer:
-                        break
-                    self._send(giver.push(piece, self._clock()))
-                else:
-                    self._send(giver.finish(self._clock()))
-            while giver.taker == transfer:
-                await self._serve()
+            try:
+                await self._give(transfer)
+            except Exception:
+                self._send(giver.abandon())  # else this replica would be busy with it for ever
+                raise
             log.info("gave a snapshot to replica %s in %.2f s", transfer[0], time.monotonic() - begin)
+
+    async def _give(self, transfer: tuple[str, int]) -> None:
+        """Make the snapshot and send it, until the transfer has ended."""
+        giver = self._warm.giver
+        async with contextlib.aclosing(self._snapshots.pieces(time.time(), with_tokens=False)) as pieces:
+            async for piece in pieces:
+                while giver.taker == transfer and not giver.has_room:
+                    await self._serve()
+                if giver.taker != transfer:
+                    break
+                self._send(giver.push(piece, self._clock()))
+            else:
+                self._send(giver.finish(self._clock()))
+        while giver.taker == transfer:
+            await self._serve()
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of warm starts."""

@@ -148,3 +148,24 @@ async def test_own_file_is_used_for_endpoints_that_the_sibling_does_not_have(tmp
                 for name in WANTED:
                     second.add(name)
                 assert [second.blocks(name) for name in WANTED] == [3, 6]
+
+
+async def test_snapshot_that_cannot_be_made_ends_the_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_failed = asyncio.Event()
+
+    async def fail(*_: object, **__: object) -> AsyncGenerator[bytes]:
+        yield b"begins"
+        has_failed.set()
+        raise ZeroDivisionError
+
+    async with LinkedReplicas() as network, process(network, "first") as first:
+        monkeypatch.setattr(first.snapshots, "pieces", fail)
+        first.warm.ready()
+        async with process(network, "second") as second:
+            taking = asyncio.create_task(second.warm.take())
+            await has_failed.wait()  # before the taker has given it up
+            given = next(
+                each for each in first.warm.families() if each.name == "kvatlas_replica_snapshots_given"
+            )
+            assert {each.labels["outcome"]: each.value for each in given.samples} == {"given": 0, "broken": 1}
+            assert await taking is None
