@@ -14,6 +14,7 @@ from .backlog import Backlog
 from .bootstrap import Bootstrap, Surroundings
 from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
 from .inbox import Inbox
+from .line_limit import LineLimit
 from .message import HARMLESS, Unreadable, read_message
 from .model import AllBlocksCleared, Batch
 from .options import SubscriberOptions
@@ -93,6 +94,7 @@ class Subscription:
         self._backlog = Backlog(self._apply, clock=time.perf_counter)
         self._bootstrap = None if snapshots is None else Bootstrap(snapshots, self._surroundings())
         self._logged: set[str] = set()
+        self._replay_lines = LineLimit()
         self._sees_disconnects = sees_disconnects
         self._replay_task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -262,11 +264,11 @@ class Subscription:
         try:
             await self._replay.fetch(start, sent=self._replay_sent, taker=self)
         except SubscriptionError as error:
-            log.warning("%s", error)
+            self._warn(str(error))
             self._replay_sent()  # counts as sent: it times out, is retried, and is given up
             return
         except ReplayCutError as error:
-            log.warning("a replay from %s was cut off: %s", self.replay, error)
+            self._warn(f"a replay from {self.replay} was cut off: {error}")
             self._replay_task = None
             self._do(self.stream.replay_cut())
             return
@@ -274,6 +276,11 @@ class Subscription:
         self._received()
         self._replay_answers = True
         self._do(self.stream.replay_end(now=self._now()))
+
+    def _warn(self, text: str) -> None:
+        """Log a failed replay; a stream that often has gaps requests many."""
+        if (more := self._replay_lines.line(self._now())) is not None:
+            log.warning("%s%s", text, more)
 
     def _replay_sent(self) -> None:
         self.stream.replay_sent(now=self._now())

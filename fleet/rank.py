@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..events.bootstrap import APPLIED
+from ..events.line_limit import LineLimit
 from ..events.model import Batch, MediumName
 from ..events.runs import Run
 from ..events.stream import Trust
@@ -25,7 +26,6 @@ from ..indexer.learned_bound import LearnedBound
 from ..indexer.ledger import RankLedger
 from ..indexer.snapshot import SavedRank
 from ..indexer.tiers import TierId, TierSource
-from .line_limit import LineLimit
 from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank_draft import SLICE_COST, SnapshotDraft

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kvatlas.events.errors import SubscriptionError
+from kvatlas.events.line_limit import MAX_LINES
 from kvatlas.events.options import SubscriberOptions
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
@@ -179,3 +180,18 @@ async def test_address_that_zmq_cannot_use_is_named() -> None:
     with pytest.raises(SubscriptionError, match=r"'nonsense'.*tcp://HOST:PORT"):
         subscriber.subscribe("nonsense", None, RecordingSink())
     await subscriber.close()
+
+
+async def test_replays_that_fail_again_and_again_are_logged_a_few_times(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with player() as playing, following(playing, replay="tcp://nowhere") as (subscription, _):
+
+        def has_failed_often() -> bool:
+            subscription.connected()  # requests another one
+            return subscription.stream.counters.replays > 5 * MAX_LINES
+
+        await until(has_failed_often, what="replays")
+        lines = [each for each in caplog.messages if "cannot request a replay" in each]
+        assert len(lines) == MAX_LINES
+        assert "once a minute from now on" in lines[-1]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kvatlas.events.line_limit import LINE_S, MAX_LINES, LineLimit
 from kvatlas.events.stream import Trust
-from kvatlas.fleet.line_limit import LINE_S, MAX_LINES, LineLimit
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.predictions import Predictions
 from kvatlas.fleet.rank import Rank
@@ -47,6 +47,6 @@ def test_line_after_those_that_were_left_out_has_their_number() -> None:
     assert lines[: MAX_LINES - 1] == [""] * (MAX_LINES - 1)
     assert "once a minute from now on" in str(lines[MAX_LINES - 1])
     assert lines[MAX_LINES:] == [None] * 7
-    assert limit.line(1000.0 + LINE_S) == " (7 such changes since the last one were not logged)"
+    assert limit.line(1000.0 + LINE_S) == " (7 such lines since the last one were not logged)"
     assert limit.line(1000.0 + LINE_S) is None
     assert [limit.line(1e6) for _ in range(MAX_LINES + 1)][-2:] != [None, None]

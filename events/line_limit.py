@@ -1,4 +1,4 @@
-"""Bound of the log lines about one thing that changes again and again."""
+"""Bound of the log lines about one thing that happens again and again."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class LineLimit:
         self.n_free -= 1.0
         n_left_out, self.n_left_out = self.n_left_out, 0
         if n_left_out:
-            return f" ({n_left_out} such changes since the last one were not logged)"
+            return f" ({n_left_out} such lines since the last one were not logged)"
         return (
-            " (it changes often: such changes are logged once a minute from now on)"
-            if self.n_free < 1.0
-            else ""
+            " (it comes often: such lines are logged once a minute from now on)" if self.n_free < 1.0 else ""
         )
