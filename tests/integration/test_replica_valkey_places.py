@@ -89,7 +89,7 @@ async def test_sentinels_that_are_gone_are_said_while_the_primary_carries_messag
             assert a.transport.traffic.connections == 1
             await asked.start()
             await until(lambda: not a.transport.traffic.problem, what="no problem")
-            assert len([each for each in caplog.messages if "no Sentinel names" in each]) == 2  # of a and b
+            assert any("no Sentinel names" in each for each in caplog.messages)
 
 
 async def test_sentinel_is_asked_again_over_one_connection(
