@@ -175,12 +175,15 @@ class ValkeyServer:
     async def _ask_cluster(self, connection: Connection, place: HostPort) -> HostPort:
         reply = await call(connection, "CLUSTER", "SLOTS")
         slot, found, known = key_slot(self._channel.encode()), None, list[HostPort]()
-        for first, last, *nodes in cast("Sequence[Sequence[Any]]", reply):
-            if first <= slot <= last and nodes:
-                found = _node(nodes[0], place)
-            for each in nodes:
-                with suppress(ReplicaError):  # one that is not needed now may have no address
-                    known.append(_node(each, place))
+        try:
+            for first, last, *nodes in cast("Sequence[Sequence[Any]]", reply):
+                if first <= slot <= last and nodes:
+                    found = _node(nodes[0], place)
+                for each in nodes:
+                    with suppress(ReplicaError):  # one that is not needed now may have no address
+                        known.append(_node(each, place))
+        except (TypeError, ValueError):
+            raise ReplicaError(f"the server at {place} describes its slots as {reply!r:.100}") from None
         self._known = tuple(dict.fromkeys(known))
         if found is None:
             raise ReplicaError(

@@ -131,3 +131,22 @@ async def test_sentinel_that_names_a_demoted_primary_is_passed_over(tmp_path: Pa
             await connected(a, b)
             assert await demoted.call("PUBSUB", "SHARDCHANNELS") == []
             await until_heard(a, b, b"there")
+
+
+@pytest.mark.parametrize("reply", [b"*1\r\n:5\r\n", b"*1\r\n*2\r\n$1\r\nx\r\n:1\r\n", b"*1\r\n*0\r\n"])
+async def test_slots_that_are_none_are_said_and_another_server_is_asked(tmp_path: Path, reply: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4096):
+            writer.write(reply if b"SLOTS" in data else b"+OK\r\n" * data.count(b"CLIENT"))
+        writer.close()
+
+    good = Server(
+        tmp_path / "node", free_port(), ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    )
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as odd:
+        address = f"127.0.0.1:{odd.sockets[0].getsockname()[1]}"
+        async with nodes("a", cluster=[address]) as (a,):
+            await until(lambda: "describes its slots as" in a.transport.traffic.problem, what="the problem")
+        async with running(good), nodes("a", cluster=[address, good.address]) as (a,):
+            await good.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            await connected(a)
