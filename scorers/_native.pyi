@@ -55,6 +55,7 @@ def fleet_costs(
     accounts: FloatArray,
     state: FloatArray,
     displaced: FloatArray,
+    token_ms: FloatArray,
     sharing: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -49,10 +48,10 @@ Held: TypeAlias = tuple[IntArray, IntArray | None, IntArray | int]
 RequestNumbers: TypeAlias = tuple[float, float, float, float, float, float]
 """Monotonic seconds, tokens of the prompt, and what is typical of requests, see `features.Typical`."""
 
-PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float, float]
+PriceNumbers: TypeAlias = tuple[float, float, float, float, float, float, float, float, float]
 """Tokens of the prompt and of a typical request, factor and limit of the price, milliseconds for all blocks of a full endpoint, what
-each displaced token costs as a part of the mean time to compute one, the part of the price that follows those that wait there, and the
-cost that scores 0.5."""
+each displaced token costs as a part of the mean time to compute one, the part of the price that follows those that wait there, the
+cost that scores 0.5, and how many output tokens count."""
 
 DisplacementNumbers: TypeAlias = tuple[float, float, float, float]
 """Monotonic seconds, the seconds in which placed tokens fade, and `SPREAD` and `LEAST_DISPLACED` of `fleet-cost-scorer`."""
@@ -60,15 +59,18 @@ DisplacementNumbers: TypeAlias = tuple[float, float, float, float]
 UNSURE = 0.02
 """Part of the GPU blocks within which a wait for blocks is not expected: requests that end since the scrape free as many."""
 
+ALIKE = 1.25
+"""Times per output token up to this multiple of the least count as equal: learned paces of equal endpoints differ as much."""
+
 KEPT = 4.0
 """Times the tokens of a GPU that the requests of an endpoint may need before a part of what it holds counts as lost. Requests that wait in
 one queue find what those before them bring, as long as few others come in between. By replay: with 2, recorded conversations in an overload
 lose prefixes that they would have found; up to 6, a queue that was placed at random grows on all endpoints alike and not on a few."""
 
-COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory", "copy")
+COST_PARTS = ("overhead", "queue", "prefill", "load", "others", "memory", "copy", "response")
 """Parts of a cost. `overhead` includes the batch and the adapter, `queue` the wait for blocks as far as it counts, `prefill` attention.
 `others` is the longer wait of others, `memory` what blocks cost them that the request holds or displaces, and `copy` what the
-computed prompt saves them, as a negative number."""
+computed prompt saves them, as a negative number; `response` is the longer time for output tokens that counts."""
 
 Quantities: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 """Features, the costs of their units in milliseconds, and the sums of their products by endpoint."""
@@ -146,10 +148,11 @@ def fleet_costs(
     accounts: FloatArray,
     state: FloatArray,
     displaced: FloatArray,
+    token_ms: FloatArray,
     sharing: FloatArray,
     numbers: PriceNumbers,
 ) -> FloatArray:
-    """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (9, n).
+    """Return the parts of a cost in the order of `COST_PARTS`, the cost, and its score; shape (10, n).
 
     Args:
         ttft_ms: milliseconds to first token, by endpoint.
@@ -158,11 +161,14 @@ def fleet_costs(
         accounts: see `cost_quantities`.
         state: see `Candidates`.
         displaced: tokens that the uncached ones displace there.
+        token_ms: milliseconds per output token there, shape (n), or (1) if that is the same everywhere.
         sharing: see `copy_savings`.
         numbers: of the price, see `FleetCostScorer`.
     """
-    n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms = numbers
-    token_ms = lost * _mean(costs[PREFILL])
+    n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms, n_output = numbers
+    lost_ms = lost * _mean(costs[PREFILL])
+    response_ms: FloatArray = np.zeros(len(ttft_ms))
+    response_ms += n_output * np.maximum(0.0, token_ms - ALIKE * np.minimum.reduce(token_ms, initial=np.inf))
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     shifted = (np.count_nonzero(features[MEMORY] > 0.0) - 1) / max(1, len(ttft_ms) - 1)  # of the others
     shifted *= shifted
@@ -172,10 +178,10 @@ def fleet_costs(
     others_ms = price * work_ms
     new_tokens = features[PREFILL] + _total(features[N_FEATURES:])
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
-    displaced_ms = token_ms * displaced
+    displaced_ms = lost_ms * displaced
     memory_ms = residency_ms * unknown_as_zero(used_now(state)) * taken + displaced_ms
     terms = costs * features
-    cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms
+    cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms + response_ms
     spent_ms = work_ms + others_ms + displaced_ms
     saved_ms = copy_savings(cost_ms, spent_ms, features, costs, n_tokens, sharing)
     cost_ms = cost_ms - saved_ms
@@ -188,6 +194,7 @@ def fleet_costs(
             others_ms,
             memory_ms,
             0.0 - saved_ms,
+            response_ms,
             cost_ms,
             1.0 / (1.0 + cost_ms / scale_ms),
         ]
@@ -239,59 +246,6 @@ def used_now(state: FloatArray) -> FloatArray:
     running: FloatArray = state[RUNNING]
     used: FloatArray = state[KV_UTILIZATION]
     return used * np.where(running > 0.0, running_now(state) / np.maximum(1.0, running), 1.0)
-
-
-def add_observation(
-    squares: FloatArray,
-    products: FloatArray,
-    parts: Sequence[float],
-    observed: float,
-    weight: float,
-    decay: float,
-) -> None:
-    """Add an observation to the sums of a regression, in place.
-
-    Args:
-        squares: sums of products of parts, shape (d, d).
-        products: sums of products of parts and observations, shape (d).
-        parts: of the prediction, d numbers.
-        observed: what was observed.
-        weight: of this observation.
-        decay: factor of all earlier ones.
-    """
-    column = np.array(parts)
-    weighted = weight * column
-    squares *= decay
-    squares += weighted[:, np.newaxis] * column
-    products *= decay
-    products += weighted * observed
-
-
-def solved(
-    factors: Sequence[float],
-    squares: FloatArray,
-    products: FloatArray,
-    lows: Sequence[float],
-    high: float,
-    n_sweeps: int,
-) -> list[float]:
-    """Return better factors of a regression by coordinate descent; each is regularized to 1 with weight 1.
-
-    Args:
-        factors: to start from.
-        squares: see `add_observation`.
-        products: see `add_observation`.
-        lows: least of each factor.
-        high: largest factor.
-        n_sweeps: passes over all factors.
-    """
-    found, lines, targets = list(factors), squares.tolist(), products.tolist()
-    for _ in range(n_sweeps):
-        for row, line in enumerate(lines):
-            others = sum(map(float.__mul__, line, found)) - line[row] * found[row]
-            best = (targets[row] + 1.0 - others) / (line[row] + 1.0)
-            found[row] = min(max(best, lows[row]), high)
-    return found
 
 
 def _reused(figures: IntArray, n_tiers: int) -> IntArray:

@@ -26,7 +26,7 @@ from .means import RunningMean, SharedMeans
 from .open_request import OpenRequest
 from .operations import cost_totals, same_everywhere
 from .params import LatencyCostParams
-from .tpot import REQUESTS, TOKEN_MS, TpotCosts
+from .tpot import REQUESTS, TOKEN, TOKEN_MS, TpotCosts
 from .ttft import TtftCosts
 
 MEAN_STEP = 0.01
@@ -55,6 +55,7 @@ class Expected(NamedTuple):
         costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n).
         ttft_ms: expected milliseconds to first token, by endpoint.
         residence_ms: see `CostModel.residence_ms`.
+        pace: factor of all times of each endpoint, or 1.
         sharing: own requests under way that share leading tokens of its prompt.
     """
 
@@ -65,6 +66,7 @@ class Expected(NamedTuple):
     costs: FloatArray
     ttft_ms: FloatArray
     residence_ms: float
+    pace: FloatArray | float
     sharing: Sequence[Sharing] = ()
 
     @property
@@ -179,6 +181,11 @@ class CostModel:
         """Return the expected milliseconds per output token by endpoint."""
         features = self.tpot.features(expected.features, expected.accounts, now=expected.request.now)
         return cost_totals(features, self._tpot_costs(expected))
+
+    def token_ms(self, expected: Expected) -> FloatArray:
+        """Return the expected milliseconds per output token without what is in the batch: by endpoint, or one for all."""
+        token_ms: FloatArray = self.tpot.fits.costs(expected.candidates)[TOKEN] * expected.pace
+        return token_ms
 
     def tpot_delay_ms(self, expected: Expected) -> FloatArray:
         """Return by how much the request makes that of requests beside it longer: by its place in the batch, and once by its prompt."""
@@ -300,12 +307,12 @@ class CostModel:
         accounts: FloatArray,
         sharing: Sequence[Sharing] = (),
     ) -> Expected:
-        residence_ms = self.residence_ms(request.model)
+        residence_ms, pace = self.residence_ms(request.model), self.pace(accounts)
         quantities = self.ttft.quantities(
             request,
             candidates,
             accounts,
-            pace=self.pace(accounts),
+            pace=pace,
             typical=Typical(
                 self._prompt_tokens.value,
                 self._work_tokens.value,
@@ -313,7 +320,7 @@ class CostModel:
                 self.lengths.under_way(request.model),
             ),
         )
-        return Expected(request, candidates, accounts, *quantities, residence_ms, sharing)
+        return Expected(request, candidates, accounts, *quantities, residence_ms, pace, sharing)
 
     def _tpot_costs(self, expected: Expected) -> FloatArray:
         """Return the costs of the features of times per output token, shape (3, n)."""

@@ -41,6 +41,9 @@ OBJECTIVE_PARTS = (*COST_PARTS, "missed", "endangered")
 LEAST_DISPLACED = 0.25
 """Part of the uncached tokens that count as displacing others while the GPU has room for all: it will have been filled later."""
 
+RESPONSE = 0.01
+"""Part of the longer time for the tokens of a response that counts: it decides where first tokens come about as soon."""
+
 SPREAD = 3.0
 """Weight of how unevenly tokens were placed, for prefixes that no endpoint has."""
 
@@ -72,7 +75,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
 class FleetCostScorer(LatencyCostScorer):
     """Score `1 / (1 + ms / scale_ms)`, where ms is what the choice costs all requests together.
 
-    `ms = time to first token + price * work + memory - copy`. Work is the time to compute the uncached part of the prompt. Each
+    `ms = time to first token + price * work + memory - copy + response`. Work is the time to compute the uncached part of the prompt. Each
     millisecond of it delays the requests that come behind. About as many come behind as wait now (Little's law): those that
     wait at this endpoint, if what comes next stays there, and the mean of all endpoints, if it may go anywhere. The price is
     half of each, so an idle endpoint computes a prefix again sooner than a busy one. The second half is limited, so that it does so
@@ -92,6 +95,9 @@ class FleetCostScorer(LatencyCostScorer):
     make others wait. It counts for the part `1 - (lacking others / others)**2`.
 
     A copy of a prompt that many requests share saves these what a batch costs them that is larger than there, see `copy_savings`.
+
+    In a mixed fleet, `RESPONSE` times the longer time for all tokens of the response counts, beyond that of the quickest endpoint and a
+    quarter: it decides between those where first tokens come about as soon.
 
     A request with objectives costs what it does to others, and with the chance to miss one of its own also `miss_ms` and its time
     to first token. What it does to others is then also the expected number of objectives for the time per output token of
@@ -142,6 +148,7 @@ class FleetCostScorer(LatencyCostScorer):
             self._lost(),
             HERE,
             params.scale_ms,
+            RESPONSE * self.model.lengths.mean(expected.request.model),
         )
         displaced = displaced_tokens(
             expected.features,
@@ -156,6 +163,7 @@ class FleetCostScorer(LatencyCostScorer):
             expected.accounts,
             expected.candidates.state,
             displaced,
+            self.model.token_ms(expected),
             self._sharing(expected),
             numbers,
         )
@@ -177,14 +185,17 @@ class FleetCostScorer(LatencyCostScorer):
         """Return the parts in the order of `OBJECTIVE_PARTS`, the cost and its score, of a request with objectives."""
         params, model = self._params, self.model
         misses = 1.0 - chance(model, expected, slo)
-        own, (others, memory, copy) = parts[:N_OWN], parts[N_OWN : len(COST_PARTS)]
+        own, (others, memory, copy, response) = parts[:N_OWN], parts[N_OWN : len(COST_PARTS)]
         if slo.ttft_ms is not None:
             own = own * misses  # a first token within the objective need not come sooner
         found = [
             *own,
             others,
             memory,
-            np.maximum(copy, -own[COST_PARTS.index("prefill")] - others - memory),  # it saves no more than it costs
+            np.maximum(
+                copy, -own[COST_PARTS.index("prefill")] - others - memory
+            ),  # it saves no more than it costs
+            response,
             params.miss_ms * misses,
             params.miss_ms * endangered(model, expected, self._running),
         ]

@@ -18,14 +18,13 @@ try:
     )
 except ImportError:  # installed without a C++ compiler
     from .arithmetic import (
-        add_observation,
         cost_quantities,
         cost_totals,
         displaced_tokens,
         fleet_costs,
         same_everywhere,
-        solved,
     )
+    from .fit_arithmetic import add_observation, solved
     from .release_arithmetic import refine_waits
 
 __all__ = (

@@ -204,8 +204,8 @@ PyObject* displaced_tokens(PyObject*, Call call) {
 
 PyObject* fleet_costs(PyObject*, Call call) {
     return guarded([&] {
-        const auto [ttft, features, cost, account, states, displacements, shared, numbers] =
-            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "displaced", "sharing", "numbers"});
+        const auto [ttft, features, cost, account, states, displacements, token_times, shared, numbers] =
+            call.arguments({"ttft_ms", "features", "costs", "accounts", "state", "displaced", "token_ms", "sharing", "numbers"});
         const npy_intp n = length_of(ttft, "ttft_ms");
         const auto own_ms = line_of<double>(ttft, n, "ttft_ms");
         const auto quantities = table_of<double>(features, kNFeatures, n, "features");
@@ -213,15 +213,17 @@ PyObject* fleet_costs(PyObject*, Call call) {
         const auto costs = table_of<double>(cost, n_all, n, "costs");
         const auto accounts = table_of<double>(account, kNUsedAccounts, n, "accounts"), state = table_of<double>(states, kNState, n, "state");
         const auto displaced = line_of<double>(displacements, n, "displaced");
+        const npy_intp n_times = PyArray_DIM(array_of(token_times, 1, "token_ms"), 0);
+        const auto token_ms = line_of<double>(token_times, n_times == 1 ? 1 : n, "token_ms");
         const npy_intp n_shared = PyArray_DIM(array_of(shared, 2, "sharing"), 1);
         const Sharing sharing{table_of<double>(shared, 2, n_shared, "sharing"), static_cast<size_t>(n_shared)};
-        std::array<double, 8> given{};
+        std::array<double, 9> given{};
         read_numbers(numbers, given);
-        const auto [n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms] = given;
+        const auto [n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms, n_output] = given;
         const size_t n_rows = static_cast<size_t>(n);
         double prefill_ms = 0.0;
         for (size_t row = 0; row < n_rows; ++row) prefill_ms += costs(kPrefill, row);
-        const double token_ms = lost * (prefill_ms / static_cast<double>(std::max<size_t>(1, n_rows)));
+        const double lost_ms = lost * (prefill_ms / static_cast<double>(std::max<size_t>(1, n_rows)));
         double n_booked = 0.0;
         for (size_t row = 0; row < n_rows; ++row) n_booked += state(kStateTokens, row);
         double n_lacking = 0.0;
@@ -230,7 +232,9 @@ PyObject* fleet_costs(PyObject*, Call call) {
         shifted *= shifted;
         const double n_anywhere = n_booked / static_cast<double>(std::max<size_t>(1, n_rows)) / typical_tokens;
         const double price_anywhere = (1.0 - here) * (factor * n_anywhere > most ? most : factor * n_anywhere);
-        NewArray parts(npy_intp{9}, n);
+        double least_ms = std::numeric_limits<double>::infinity();
+        for (size_t each = 0; each < static_cast<size_t>(n_times); ++each) least_ms = minimum(least_ms, token_ms(0, each));
+        NewArray parts(npy_intp{10}, n);
         const auto part = [&](size_t line, size_t row) -> double& { return parts.items[line * n_rows + row]; };
         const size_t n_lines = static_cast<size_t>(n_all);
         for (size_t row = 0; row < n_rows; ++row) {
@@ -240,34 +244,36 @@ PyObject* fleet_costs(PyObject*, Call call) {
             double n_loaded = n_lines > kNFeatures ? quantities(kNFeatures, row) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) n_loaded += quantities(line, row);
             const double taken = tokens_taken(n_tokens, quantities(kPrefill, row) + n_loaded, accounts, row) * per_token(state(kStateGpuTokens, row));
-            const double displaced_ms = token_ms * displaced(0, row);
+            const double displaced_ms = lost_ms * displaced(0, row);
+            const double response_ms = n_output * maximum(0.0, token_ms(0, n_times == 1 ? 0 : row) - kAlike * least_ms);
             const double memory_ms = residency_ms * fmax(used_now(state, row), 0.0) * taken + displaced_ms;
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
-            const double cost_ms = own_ms(0, row) - shifted * term(kMemory) + others_ms + memory_ms;
-            const std::array<double, 9> found{term(kOverhead) + term(kBatch) + term(kAdapter),
+            const double cost_ms = own_ms(0, row) - shifted * term(kMemory) + others_ms + memory_ms + response_ms;
+            const std::array<double, 10> found{term(kOverhead) + term(kBatch) + term(kAdapter),
                                               term(kQueue) + (1.0 - shifted) * term(kMemory),
                                               term(kPrefill) + term(kAttention),
                                               load_ms,
                                               others_ms,
                                               memory_ms,
                                               0.0,
+                                              response_ms,
                                               cost_ms,
                                               work_ms + others_ms + displaced_ms};
             for (size_t line = 0; line < found.size(); ++line) part(line, row) = found[line];
         }
-        const auto rank = [&](size_t row) { return std::isnan(part(7, row)) ? std::numeric_limits<double>::infinity() : part(7, row); };
+        const auto rank = [&](size_t row) { return std::isnan(part(8, row)) ? std::numeric_limits<double>::infinity() : part(8, row); };
         size_t best = 0;
         for (size_t row = 1; row < n_rows; ++row) best = rank(row) < rank(best) ? row : best;
         for (size_t row = 0; row < n_rows; ++row) {
             const auto batch_ms = [&](size_t of) { return costs(kBatch, of) * quantities(kBatch, of); };
             const double gain_ms = fmax(0.0, batch_ms(best) - batch_ms(row));
-            const double saved_ms = sharing.n == 0 ? 0.0 : copy_saving(gain_ms, part(8, row), quantities(kPrefill, row), n_tokens, sharing);
-            const double cost_ms = part(7, row) - saved_ms;
+            const double saved_ms = sharing.n == 0 ? 0.0 : copy_saving(gain_ms, part(9, row), quantities(kPrefill, row), n_tokens, sharing);
+            const double cost_ms = part(8, row) - saved_ms;
             part(6, row) = 0.0 - saved_ms;
-            part(7, row) = cost_ms;
-            part(8, row) = 1.0 / (1.0 + cost_ms / scale_ms);
+            part(8, row) = cost_ms;
+            part(9, row) = 1.0 / (1.0 + cost_ms / scale_ms);
         }
         return parts.object.release();
     }, nullptr);

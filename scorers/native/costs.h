@@ -41,6 +41,9 @@ inline constexpr double kUnsure = 0.02;
 // Times the tokens of a GPU that requests may need before a part of what it holds counts as lost.
 inline constexpr double kKept = 4.0;
 
+// Times per output token up to this multiple of the least count as equal.
+inline constexpr double kAlike = 1.25;
+
 // What is known of a request, and of typical ones.
 struct RequestNumbers {
     double now, n_tokens, typical_tokens, typical_work, residence_ms, output_tokens;

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kvatlas.scorers.core.candidates import KV_UTILIZATION, N_STATE, TOKENS
-from kvatlas.scorers.latency import arithmetic, operations, release_arithmetic
+from kvatlas.scorers.latency import arithmetic, fit_arithmetic, operations, release_arithmetic
 from kvatlas.scorers.latency.lines import MEMORY, N_FEATURES, N_LINES, PREFILL, TOKENS_IN_USE
 from kvatlas.scorers.latency.release_arithmetic import N_KNOWN, N_SURVIVAL
 
@@ -76,10 +76,11 @@ def test_features_totals_and_prices_are_alike(data: st.DataObject) -> None:
     both("cost_totals", features, costs)
     assert native.same_everywhere(features[PREFILL]) is arithmetic.same_everywhere(features[PREFILL])
     displaced = both("displaced_tokens", features, accounts, state, (500.0, 300.0, 3.0, 0.25))
-    prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0)
+    prices = (160.0, 3.0, 0.7, 5.0, 600.0, 0.02, 0.5, 1000.0, 5.0)
+    token_ms = drawn(data, (data.draw(st.sampled_from((1, n))),), UNKNOWN)
     n_shared = data.draw(st.integers(0, 3))
     sharing = np.sort(drawn(data, (2, n_shared), WHOLE))
-    both("fleet_costs", totals, features, costs, accounts, state, displaced, sharing, prices)
+    both("fleet_costs", totals, features, costs, accounts, state, displaced, token_ms, sharing, prices)
 
 
 @given(st.data())
@@ -113,7 +114,7 @@ def test_regressions_are_alike(rows: list[list[float]], weight: float, lows: lis
     found = [[1.0] * 4, [1.0] * 4]
 
     for parts in rows:
-        for number, version in enumerate((native, arithmetic)):
+        for number, version in enumerate((native, fit_arithmetic)):
             version.add_observation(*sums[number], parts, 1.5 * sum(parts) + 1.0, weight, 0.999)
             found[number] = version.solved(found[number], *sums[number], lows, 20.0, 3)
 
@@ -163,7 +164,15 @@ def waits(**given: Any) -> object:
         pytest.param(lambda: waits(features=np.zeros((9, 4))[:, ::2]), id="stride"),
         pytest.param(
             lambda: native.fleet_costs(
-                np.ones(2), STATE, np.ones((7, 3)), ACCOUNTS, STATE, np.ones(2), np.zeros((2, 0)), (0.0,) * 8
+                np.ones(2),
+                STATE,
+                np.ones((7, 3)),
+                ACCOUNTS,
+                STATE,
+                np.ones(2),
+                np.ones(2),
+                np.zeros((2, 0)),
+                (0.0,) * 9,
             ),
             id="prices",
         ),
@@ -175,14 +184,23 @@ def waits(**given: Any) -> object:
                 ACCOUNTS,
                 STATE,
                 np.ones(2),
+                np.ones(2),
                 np.zeros((1, 3)),
-                (0.0,) * 8,
+                (0.0,) * 9,
             ),
             id="sharing",
         ),
         pytest.param(
             lambda: native.fleet_costs(
-                np.ones(2), STATE, np.ones((7, 2)), ACCOUNTS, STATE, np.ones(2), np.zeros((2, 0)), (0.0,) * 8
+                np.ones(2),
+                STATE,
+                np.ones((7, 2)),
+                ACCOUNTS,
+                STATE,
+                np.ones(2),
+                np.ones(2),
+                np.zeros((2, 0)),
+                (0.0,) * 9,
             ),
             id="prices_of_loads",
         ),
@@ -207,6 +225,6 @@ def test_the_specification_is_used_when_nothing_was_built(monkeypatch: pytest.Mo
 
     chosen = runpy.run_module(operations.__name__)
 
-    specified = {arithmetic.__name__, release_arithmetic.__name__}
+    specified = {arithmetic.__name__, fit_arithmetic.__name__, release_arithmetic.__name__}
     assert {chosen[name].__module__ for name in operations.__all__} == specified
     assert {getattr(operations, name).__module__ for name in operations.__all__} == {native.__name__}
