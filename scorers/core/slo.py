@@ -15,6 +15,9 @@ TPOT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 
 SLO_HEADERS = (*TTFT_HEADERS, *TPOT_HEADERS)
 
+LEAST_MS, MOST_MS = 0.001, 1e9
+"""Range of objectives, a microsecond to twelve days: ratios to expected times, and products with factors, stay finite."""
+
 
 class Slo(msgspec.Struct, frozen=True, gc=False):
     """The objectives of one request; at least one is named.
@@ -29,7 +32,9 @@ class Slo(msgspec.Struct, frozen=True, gc=False):
 
 
 def slo_of(headers: Mapping[str, str]) -> Slo | None:
-    """Return the objectives of a request, None if it names none. A value that is no finite number above 0 is ignored.
+    """Return the objectives of a request, None if it names none.
+
+    A value that is no finite number above 0 is ignored; one outside of `LEAST_MS` to `MOST_MS` counts as the nearer of them.
 
     Args:
         headers: lower-case name -> value.
@@ -48,4 +53,4 @@ def _milliseconds(text: str | None) -> float | None:
         number = float(text or "")
     except ValueError:
         return None
-    return number if 0.0 < number < math.inf else None
+    return min(max(number, LEAST_MS), MOST_MS) if 0.0 < number < math.inf else None

@@ -19,6 +19,9 @@ from kvatlas.scorers.core.slo import Slo, slo_of
         pytest.param({"x-llm-d-slo-ttft-ms": "abc"}, None, id="no_number"),
         pytest.param({"x-llm-d-slo-ttft-ms": "0", "x-slo-tpot-ms": "-1"}, None, id="not_above_zero"),
         pytest.param({"x-llm-d-slo-ttft-ms": "nan", "x-slo-tpot-ms": "inf"}, None, id="not_finite"),
+        pytest.param(
+            {"x-slo-ttft-ms": "1.7e308", "x-slo-tpot-ms": "5e-324"}, Slo(1e9, 0.001), id="beyond_all_times"
+        ),
     ],
 )
 def test_objectives_are_numbers_above_zero(headers: dict[str, str], slo: Slo | None) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from kvatlas.scorers.core.candidates import Candidates
@@ -13,6 +14,7 @@ from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.predictions import Predictions
 from kvatlas.scorers.core.slo import Slo
+from kvatlas.scorers.latency.attainment import SloAttainmentParams, SloAttainmentScorer
 from kvatlas.scorers.latency.fit import MIN_OBSERVATIONS
 from kvatlas.scorers.latency.predictor import LatencyPredictor, PredictedLatencyParams
 from support.candidates import endpoint, held, load
@@ -79,6 +81,21 @@ def test_an_objective_that_is_not_named_counts_as_zero() -> None:
 
     assert found.ttft_headroom_ms.tolist() == (-found.ttft_ms).tolist()
     assert found.tpot_headroom_ms.tolist() == (-found.tpot_ms).tolist()
+
+
+@pytest.mark.parametrize("objective", ["5e-324", "1.7e308"])
+def test_predictions_are_compared_with_any_objective_in_finite_numbers(objective: str) -> None:
+    model, fleet = (
+        taught(predictor(streaming_mode=True, slo_buffer_factor=2.0)),
+        (endpoint("a"), endpoint("b")),
+    )
+    request = msgspec.structs.replace(REQUEST, headers=dict.fromkeys(SLO, objective))
+
+    found = ask(model, *fleet, request=request)
+    rated = SloAttainmentScorer(SloAttainmentParams()).rate(request, Candidates.of(fleet).predicted(found))
+
+    assert np.isfinite(found.lasting().figures).all()
+    assert np.isfinite(rated.scores).all()
 
 
 def test_time_per_output_token_has_no_part_without_streaming_mode_or_before_it_is_learned() -> None:
