@@ -29,13 +29,14 @@ class Attainment(StrEnum):
 
 def attained(completion: Completion) -> Iterator[tuple[Objective, Attainment]]:
     """Yield what became of each objective that a routed request named. Times count from the decision."""
-    origin = completion.route.decision.origin if completion.route is not None else None
-    if origin is None or origin.slo is None:
+    decision = completion.route.decision if completion.route is not None else None
+    origin = decision.origin if decision is not None else None
+    if decision is None or origin is None or origin.slo is None:
         return
     response = completion.response
     has_come = completion.outcome is Outcome.COMPLETED and response.status == HTTPStatus.OK
     ttft_s = response.time_to_first_byte_s if has_come else None
-    tpot_s = response.tpot_s if has_come else None
+    tpot_s = response.tpot_s(decision) if has_come else None
     for objective, limit_ms, seconds in (
         (Objective.TTFT, origin.slo.ttft_ms, ttft_s),
         (Objective.TPOT, origin.slo.tpot_ms, tpot_s),

@@ -19,7 +19,7 @@ from .router import Overload
 EndpointLabels = Callable[[str], Mapping[str, str]]
 """Model name -> labels that an endpoint must have to serve it."""
 
-_OF_THE_REQUEST = ("no_prefix_reason", "cut_reason", "n_prompts", "config_generation", "origin")
+_OF_THE_REQUEST = ("no_prefix_reason", "cut_reason", "n_prompts", "n_choices", "config_generation", "origin")
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -74,6 +74,7 @@ class Decider:
             no_prefix_reason=overload if overload is not None or prompt is None else prompt.reason,
             cut_reason=prompt.cut if prompt is not None else None,
             n_prompts=prompt.n_prompts if prompt is not None else 1,
+            n_choices=prompt.n_choices if prompt is not None else 1,
             config_generation=policy.generation,
             origin=origin,
         )

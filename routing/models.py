@@ -94,6 +94,7 @@ class ServedModels:
             cache_salt=request.cache_salt,
             stream=request.stream,
             n_prompts=request.n_prompts,
+            n_choices=request.n_choices,
             reason=NoPrefixReason.NAME_TOO_LONG if is_too_long else NoPrefixReason.UNKNOWN_MODEL,
             n_estimated=estimated_of_body(request),
             detail=f"no model is configured that is called {request.model!r}, and none has an adapter of that name",

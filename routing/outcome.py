@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from ..scorers.core.decision import Decision
 from .router import Route
 
 
@@ -77,18 +78,25 @@ class Response(msgspec.Struct, frozen=True):
     time_to_end_s: float | None = None
     shows_tokens: bool = False
 
-    @property
-    def tpot_s(self) -> float | None:
-        """Seconds per output token after the first, None if it was not streamed or has no second token.
+    def tpot_s(self, decision: Decision) -> float | None:
+        """Return the seconds per output token after the first; None if it was not streamed, has no second token, or has several prompts.
 
-        Tokens are counted by the engine, or as events if it reports no count.
+        Tokens are counted by the engine, or as events if it reports no count: those of all choices, which are generated side by
+        side. Those of one choice count, in the mean.
         """
         first, end = self.time_to_first_byte_s, self.time_to_end_s
-        if not self.shows_tokens or first is None or end is None:
+        if not self.shows_tokens or first is None or end is None or decision.n_prompts != 1:
             return None
         counted = self.usage.output_tokens if isinstance(self.usage, Usage) else None
-        n_later = (self.n_events if counted is None else counted) - 1
-        return (end - first) / n_later if n_later > 0 else None
+        n_later = (self.n_events if counted is None else counted) / decision.n_choices - 1.0
+        return (end - first) / n_later if n_later >= 1.0 else None
+
+    def output_tokens(self, decision: Decision) -> int | None:
+        """Return the mean tokens of a choice as the engine counted them; None if it reports none, or if there are several prompts."""
+        counted = self.usage.output_tokens if isinstance(self.usage, Usage) else None
+        return (
+            round(counted / decision.n_choices) if counted is not None and decision.n_prompts == 1 else None
+        )
 
 
 NO_RESPONSE = Response()
@@ -125,19 +133,18 @@ class Completion(msgspec.Struct, frozen=True):
         """Seconds per output token of a response by the picked endpoint, seen to its end; None of any other."""
         if self.route is None or self.endpoint != self.route.addresses[0]:
             return None
-        return self.response.tpot_s if self.outcome is Outcome.COMPLETED else None
+        return self.response.tpot_s(self.route.decision) if self.outcome is Outcome.COMPLETED else None
 
     @property
     def output_tokens(self) -> int | None:
-        """Tokens that the picked endpoint counted in a complete response; None of any other, or if it reports none."""
+        """Tokens of one choice that the picked endpoint counted in a complete response; None of any other, see `Response.output_tokens`."""
         if (
             self.route is None
             or self.outcome is not Outcome.COMPLETED
             or self.endpoint != self.route.addresses[0]
         ):
             return None
-        usage = self.response.usage
-        return usage.output_tokens if isinstance(usage, Usage) else None
+        return self.response.output_tokens(self.route.decision)
 
     @property
     def was_computed(self) -> bool:

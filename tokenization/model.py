@@ -187,6 +187,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
         cache_salt: separates this request's blocks from those of other salts; None for no salt.
         stream: whether the client wants a streamed response.
         n_prompts: number of prompts in the body.
+        n_choices: number of responses that the client wants to each prompt.
         raw: the unparsed request; None if there was no HTTP body.
         is_heavy: rendering it may take longer than a few milliseconds.
     """
@@ -197,6 +198,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     cache_salt: str | None = None
     stream: bool = False
     n_prompts: int = 1
+    n_choices: int = 1
     raw: RawRequest | None = None
     is_heavy: bool = False
 
@@ -212,6 +214,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         cache_salt: as in `ParsedRequest`.
         stream: as in `ParsedRequest`.
         n_prompts: as in `ParsedRequest`; `tokens` belong to one prompt.
+        n_choices: as in `ParsedRequest`.
         cut: as in `TokenPrompt`.
         reason: why there are no tokens; None if there are tokens.
         detail: `reason` in words; empty if there are tokens.
@@ -228,6 +231,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     cache_salt: str | None = None
     stream: bool = False
     n_prompts: int = 1
+    n_choices: int = 1
     cut: NoPrefixReason | None = None
     reason: NoPrefixReason | None = None
     detail: str = ""

@@ -283,6 +283,7 @@ class PromptPipeline:
             cache_salt=request.cache_salt,
             stream=request.stream,
             n_prompts=request.n_prompts,
+            n_choices=request.n_choices,
             cut=known.cut if known else None,
             reason=missing.reason if missing else None,
             detail=missing.detail if missing else "",

@@ -228,8 +228,8 @@ class LearnsFromEnds(Protocol):
 
         Args:
             decision: that routed it.
-            tpot_s: seconds per output token after the first of a response streamed to its end by the picked endpoint;
-                None for any other.
+            tpot_s: seconds per output token after the first of a response streamed to its end by the picked endpoint, of one
+                choice if there are several; None for any other, and if there are several prompts.
         """
         ...
 
@@ -239,7 +239,10 @@ class LearnsFromLengths(Protocol):
     """Plugin with a callback for the number of generated tokens."""
 
     def generated(self, decision: Decision, *, n_tokens: int) -> None:
-        """Handle the length of a response of the picked endpoint, as its engine counted it; called before `ended`."""
+        """Handle the length of a response of the picked endpoint, as its engine counted it; called before `ended`.
+
+        Of several choices it is the mean; it is not called for a request with several prompts.
+        """
         ...
 
 

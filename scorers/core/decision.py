@@ -147,6 +147,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         origin: origin of the request, None if the decision routes nothing.
         config_generation: number of the configuration that decided; 1 is that of the start.
         n_prompts: prompts in the request; the decision is about one of them.
+        n_choices: responses that the client wants to each prompt.
         is_estimated: whether `n_tokens` is an estimate.
         denied: the admitter that refused the request, None if it was admitted.
         placement: the other stages of the request, None if the configuration has one profile.
@@ -175,6 +176,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     origin: Origin | None = None
     config_generation: int = 1
     n_prompts: int = 1
+    n_choices: int = 1
     is_estimated: bool = False
     denied: Denied | None = None
     placement: Placement | None = None

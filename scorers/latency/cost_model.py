@@ -240,13 +240,15 @@ class CostModel:
         self.means.add("work", n_tokens)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from the time to first token of a streamed response, if the endpoint computed the prompt itself."""
+        """Learn from the time to first token of a streamed response to one prompt that the endpoint computed itself."""
         request = self.accounts.find(decision) or self._unseen(decision)
         ms = ttft_s * 1000.0
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
         self.accounts.begun(request, now=decision.at + ttft_s)
         if not self.learns or not request.is_foreseen or decision.computing is not decision:
+            return
+        if decision.n_prompts != 1:  # what was expected is that of one of them
             return
         error = math.log(ms / request.expected_ms)
         self._error.add(abs(error))

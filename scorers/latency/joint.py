@@ -142,7 +142,7 @@ class JointModel:
             pair = self._opened(self._weighed_of(decision), 0, 0, decision)
         else:
             accounts.ended(computing)
-        if self._learns and isinstance(pair, _OpenPair):
+        if self._learns and isinstance(pair, _OpenPair) and decision.n_prompts == 1:
             self._learn(pair, ms)
 
     def generated(self, decision: Decision, *, n_tokens: int) -> None:

@@ -44,6 +44,23 @@ class BodyPrompt(msgspec.Struct, frozen=True, gc=False):
     lora: str | None = None
 
 
+MAX_CHOICES = 16_384
+"""Most responses to one prompt, as in vLLM."""
+
+_decode_number = msgspec.json.Decoder(float, strict=False).decode
+
+
+def n_choices_of(field: Raw) -> int:
+    """Return how many responses to one prompt the field `n` wants: 1 if it is absent, or if no engine accepts it."""
+    if field is ABSENT:
+        return 1
+    try:
+        number = _decode_number(field)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 1
+    return int(number) if number.is_integer() and 1 <= number <= MAX_CHOICES else 1
+
+
 class ReusedIds(msgspec.Struct, frozen=True):
     """Token ids from a disaggregated prefill server; the decode server uses them instead of rendering the chat."""
 
@@ -56,6 +73,10 @@ class Head(msgspec.Struct):
     model: Raw = ABSENT
     stream: Raw = ABSENT
     cache_salt: Raw = ABSENT
+
+    def n_choices(self) -> int:
+        """Return how many responses to one prompt the body wants."""
+        return 1
 
 
 class TemplateOptions(Head):

@@ -8,12 +8,22 @@ from __future__ import annotations
 from typing import Annotated, Any, cast
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from ...indexer.prefix import MediaSpan
 from ..model import NoPrefixReason, TokenPrompt
-from .common import BodyPrompt, Head, PromptField, TokenId, longest, no_prompt, token_prompt
+from .common import (
+    ABSENT,
+    BodyPrompt,
+    Head,
+    PromptField,
+    TokenId,
+    longest,
+    n_choices_of,
+    no_prompt,
+    token_prompt,
+)
 
 Position = Annotated[int, Meta(ge=0)]
 
@@ -32,7 +42,29 @@ class Features(msgspec.Struct):
     mm_placeholders: dict[str, list[Placeholder]]
 
 
-class VllmGenerateBody(Head):
+class Sampling(msgspec.Struct):
+    """Parameters of sampling, of which one matters."""
+
+    n: Raw = ABSENT
+
+
+class SamplingBody(Head):
+    """A body with parameters of sampling, undecoded."""
+
+    sampling_params: Raw = ABSENT
+
+    def n_choices(self) -> int:
+        """See `Head.n_choices`; 1 if each prompt has parameters of its own."""
+        try:
+            return n_choices_of(_decode_sampling(self.sampling_params).n)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return 1
+
+
+_decode_sampling = msgspec.json.Decoder(Sampling).decode
+
+
+class VllmGenerateBody(SamplingBody):
     """Body of `/inference/v1/generate`, and response of vLLM's render endpoints."""
 
     token_ids: list[TokenId] = msgspec.field(default_factory=list[TokenId])
@@ -40,7 +72,7 @@ class VllmGenerateBody(Head):
     content_parts: list[dict[str, Any]] | None = None
 
 
-class SglangGenerateBody(Head):
+class SglangGenerateBody(SamplingBody):
     """Body of `/generate`."""
 
     text: str | list[str] | None = None

@@ -25,6 +25,7 @@ from .common import (
     TruncatedTo,
     complete_chat,
     longest,
+    n_choices_of,
     no_prompt,
     truncation_of,
 )
@@ -41,6 +42,11 @@ class CompletionBody(Head):
     suffix: str | None = None
     truncate_prompt_tokens: TruncatedTo | None = None
     truncation_side: Side | None = None
+    n: Raw = ABSENT
+
+    def n_choices(self) -> int:
+        """See `Head.n_choices`."""
+        return n_choices_of(self.n)
 
 
 class ConversationOptions(TemplateOptions):
@@ -62,6 +68,11 @@ class ChatOptions(ConversationOptions):
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     echo: bool = False
+    n: Raw = ABSENT
+
+    def n_choices(self) -> int:
+        """See `Head.n_choices`."""
+        return n_choices_of(self.n)
 
 
 class ChatBody(ChatOptions, kw_only=True):

@@ -247,6 +247,7 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
         cache_salt=cache_salt or None,
         stream=bytes(head.stream) == b"true",
         n_prompts=found.n_prompts,
+        n_choices=head.n_choices(),
         raw=RawRequest(api.path, body),
     )
 

@@ -15,7 +15,7 @@ from ....configs.observers import RecorderConfig
 from ....events.tasks import keep
 from ....indexer.prefix import Prefix
 from ....scorers.core.decision import Decision
-from ...outcome import Completion, Usage
+from ...outcome import Completion
 from ...router import Arrival
 from .aliases import block_aliases
 from .trace_files import TraceFiles
@@ -123,14 +123,14 @@ class Recorder:
 
     def ended(self, completion: Completion) -> None:
         """Queue an ended request for writing."""
-        arrival = completion.route.arrival if completion.route is not None else None
-        if arrival is None:
+        route = completion.route
+        arrival = route.arrival if route is not None else None
+        if route is None or arrival is None:
             return
         if self._n_waiting_keys + len(arrival.keys) > MAX_WAITING_KEYS:
             self.fates[Fate.OVERLOAD] += 1
             return
-        usage = completion.response.usage
-        n_output = usage.output_tokens if isinstance(usage, Usage) else None
+        n_output = completion.response.output_tokens(route.decision)
         self._waiting.append(_Ended(arrival, n_output))
         self._n_waiting_keys += len(arrival.keys)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kvatlas.routing.dry_run import PromptQuery, dry_run
+from kvatlas.routing.outcome import Completion, Outcome, Response, Usage
 from kvatlas.routing.policy import RequestPolicy
 from kvatlas.routing.router import LocalResponse, Overload, Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.scorers.builtin import builtin_registry
@@ -49,6 +50,22 @@ async def test_request_counts_for_its_agent(headers: dict[str, str], flow: str) 
         route = await routed(parts, headers=headers)
     assert route.decision.origin is not None
     assert route.decision.origin.fairness_id == flow
+
+
+async def test_choices_and_prompts_of_a_request_are_known_until_its_response_has_ended() -> None:
+    async with picker_parts({"a": 0}) as parts:
+        several = await routed(parts, body=chat(n=4))
+        prompts = await routed(parts, "/v1/completions", b'{"model": "m", "prompt": ["a", "b"], "n": 2}')
+    for route, tpot_s in ((several, 0.1), (prompts, None)):
+        response = Response(
+            status=200,
+            usage=Usage(output_tokens=44),
+            time_to_first_byte_s=1.0,
+            time_to_end_s=2.0,
+            shows_tokens=True,
+        )
+        ended = Completion("r", route, Outcome.COMPLETED, response=response)
+        assert ended.tpot_s == (None if tpot_s is None else pytest.approx(tpot_s))
 
 
 @pytest.mark.parametrize(

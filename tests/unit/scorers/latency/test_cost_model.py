@@ -340,6 +340,17 @@ def test_request_ends_though_siblings_told_that_tokens_take_no_time() -> None:
     assert costs.residence_ms("m") > 0.0
 
 
+def test_nothing_is_learned_of_first_tokens_when_a_request_has_several_prompts() -> None:
+    costs = model()
+    first, later = send(costs, "a", 1000), send(costs, "a", 1000, now=1.0)
+    several = msgspec.structs.replace(first, n_prompts=64)
+
+    costs.answered(several, ttft_s=60.0)
+    assert (costs.ttft_error, costs.reports()) == (None, [])
+    costs.answered(later, ttft_s=1.0)
+    assert costs.ttft_error is not None
+
+
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 10)
 
 

@@ -140,3 +140,44 @@ def test_conversation_is_read_when_it_is_to_be_embedded(
     assert isinstance(request.prompt, ChatPrompt)
     assert (len(request.prompt.messages), request.n_prompts) == (n_messages, n_prompts)
     assert not request.prompt.add_generation_prompt
+
+
+@pytest.mark.parametrize(
+    ("field", "n_choices"),
+    [
+        pytest.param("4", 4, id="number"),
+        pytest.param('"4"', 4, id="text_that_engines_take_for_a_number"),
+        pytest.param("4.0", 4, id="whole_float"),
+        pytest.param("null", 1, id="null"),
+        pytest.param("0", 1, id="zero"),
+        pytest.param("-4", 1, id="negative"),
+        pytest.param("1.5", 1, id="part"),
+        pytest.param("1" + "0" * 400, 1, id="huge"),
+        pytest.param("[4]", 1, id="list"),
+        pytest.param("{}", 1, id="object"),
+        pytest.param("true", 1, id="true"),
+        pytest.param('"nan"', 1, id="not_a_number"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param(
+            CHAT, '{"model": "m", "messages": [{"role": "user", "content": "a"}], "n": %s}', id="chat"
+        ),
+        pytest.param(TEXT, '{"model": "m", "prompt": "a", "n": %s}', id="completion"),
+        pytest.param(TEXT, '{"model": "m", "prompt_embeds": "a", "n": %s}', id="without_prompt"),
+        pytest.param("/generate", '{"text": "a", "sampling_params": {"n": %s}}', id="sglang"),
+        pytest.param("/inference/v1/generate", '{"token_ids": [1], "sampling_params": {"n": %s}}', id="vllm"),
+    ],
+)
+def test_choices_are_the_responses_that_engines_make(
+    path: str, body: str, field: str, n_choices: int
+) -> None:
+    assert parse_body(path, (body % field).encode()).n_choices == n_choices
+
+
+@pytest.mark.parametrize("field", ['[{"n": 4}]', '"n"', "null", "[" * 900 + "]" * 900])
+def test_there_is_one_choice_when_parameters_are_not_those_of_one_prompt(field: str) -> None:
+    body = '{"text": "a", "sampling_params": ' + field + "}"
+    assert parse_body("/generate", body.encode()).n_choices == 1

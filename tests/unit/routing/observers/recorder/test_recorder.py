@@ -43,10 +43,10 @@ def fate_counted(recorder: Recorder, fate: Fate, count: int) -> Callable[[], boo
 
 
 def request(
-    recorder: Recorder, prefix: Prefix, at: float, usage: Usage | UsageGap | None = None
+    recorder: Recorder, prefix: Prefix, at: float, usage: Usage | UsageGap | None = None, n_choices: int = 1
 ) -> Completion:
     """Return a routed request whose response has ended."""
-    decision = msgspec.structs.replace(DECISION, at=at)
+    decision = msgspec.structs.replace(DECISION, at=at, n_choices=n_choices)
     arrival = recorder.routed(decision, prefix)
     route = Route(("a:80",), decision, arrival=arrival)
     return Completion("", route, Outcome.COMPLETED, response=Response(usage=usage))
@@ -95,6 +95,16 @@ async def test_trace_has_times_lengths_and_shared_blocks_when_read_again(tmp_pat
     assert short[:2] == first[:2]
     assert len({*short, *first, *other}) == 3 + 1 + 3
     assert (recorder.fates[Fate.RECORDED], recorder.n_without_output, recorder.n_waiting) == (4, 2, 0)
+
+
+async def test_length_is_that_of_one_choice_when_the_client_wants_several(tmp_path: Path) -> None:
+    recorder = make_recorder(tmp_path)
+    completion = request(recorder, prompt(64), 0.0, Usage(output_tokens=44), n_choices=4)
+    recorder.start()
+    recorder.ended(completion)
+    await recorder.stop()
+
+    assert [each.n_output for each in only_trace(tmp_path).requests] == [11]
 
 
 async def test_recorders_share_no_id(tmp_path: Path) -> None:
