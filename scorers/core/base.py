@@ -192,7 +192,9 @@ class LearnsFromAnswers(Protocol):
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Handle the first bytes of a streamed response, which came `ttft_s` seconds after the pick.
 
-        Called for requests whose pick the plugin saw, also if another configuration is in force by then.
+        Called for requests whose pick the plugin saw, also if another configuration is in force by then. With several profiles the
+        plugins of that one are called which chose the endpoint that computed the prompt, and those that act once, with the decision
+        of the endpoint that answers.
         """
         ...
 

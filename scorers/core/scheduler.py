@@ -129,10 +129,10 @@ class Scheduler:
         return faults + self._learners.picked(request, decision)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> tuple[PluginFault, ...]:
-        """Call the handler, and the plugins that chose the endpoint which computed the prompt, with the time to first token."""
+        """Call with the time to first token: the handler, what acts once, and what chose the endpoint that computed the prompt."""
         computing = decision.computing
         calls = (
-            profile.answered(computing, ttft_s=ttft_s)
+            profile.answered(each, ttft_s=ttft_s)
             for profile, each in self._parts(decision)
             if each is computing or profile is self._common
         )

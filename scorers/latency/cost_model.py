@@ -196,17 +196,30 @@ class CostModel:
         )
         return delay
 
-    def picked(self, request: RequestView, decision: Decision) -> None:
-        """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does."""
-        found, row = self._last, None
+    def picked(self, request: RequestView, decision: Decision, *parts: Decision) -> None:
+        """Follow a request that was sent to an endpoint, which computes its prompt unless another stage does.
+
+        Args:
+            request: the request.
+            decision: that routed it.
+            parts: decisions of stages that other endpoints do, to be followed too.
+        """
+        last, self._last = self._last, None
+        if self._follow(request, decision, last):
+            self.means.add("prompt", float(request.n_tokens))
+        for part in parts:
+            self._follow(request, part, last)
+
+    def _follow(self, request: RequestView, decision: Decision, found: Expected | None) -> bool:
+        """Return whether a decision is followed: not if its quantities are not finite. `found` is what was expected last."""
+        row = None
         if found is not None and found.request is request:
             row = found.candidates.row(decision.picked[0])
         if found is None or row is None:
             found, row = self._expected_of(decision), 0
-        self._last = None
         quantities = float_cells(found.features, row)
         if not all(map(math.isfinite, quantities)):
-            return
+            return False
         own = float_cells(found.accounts, row)
         group, computes = self.ttft.fits.group_of(decision.best), decision.computing is decision
         tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
@@ -230,10 +243,10 @@ class CostModel:
         )
         costs = self.tpot.fits.costs_of(group)
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
-        self.means.add("prompt", n_prompt)
         if computes:
             self.note_work(tokens)
         self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now, prefix=request.prefix)
+        return True
 
     def note_work(self, n_tokens: float) -> None:
         """Learn the typical work of a request from that of one."""

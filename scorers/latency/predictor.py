@@ -101,12 +101,17 @@ class LatencyPredictor:
         return self.model.shared_sums()
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from the time to first token of a streamed response."""
+        """Learn from the time to first token of a streamed response, which is that of the endpoint that computed the prompt."""
         self.model.answered(decision, ttft_s=ttft_s)
+        computing = decision.computing
+        if computing is not decision:
+            self.model.answered(computing, ttft_s=ttft_s)
+            self.model.ended(computing, tpot_s=None)
 
     def picked(self, request: RequestView, decision: Decision) -> None:
-        """Follow a request that was sent to an endpoint, and note its objective."""
-        self.model.picked(request, decision)
+        """Follow a request that was sent to an endpoint, and its part at another one that computes the prompt; note its objective."""
+        computing = decision.computing
+        self.model.picked(request, decision, *([] if computing is decision else [computing]))
         limit = tpot_limit(decision)
         if limit is not None:
             self._running.setdefault(decision.picked[0], Counter())[limit] += 1
@@ -118,6 +123,8 @@ class LatencyPredictor:
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Learn from the time per output token, and forget the request with its objective."""
         self.model.ended(decision, tpot_s=tpot_s)
+        if decision.computing is not decision:
+            self.model.ended(decision.computing, tpot_s=None)
         limit = tpot_limit(decision)
         running = self._running.get(decision.picked[0]) if limit is not None else None
         if running is None or limit is None or limit not in running:

@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.routing.errors import SchedulingError
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
-from kvatlas.scorers.core.model import RequestView
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import InFlightLoad, RequestView
 from kvatlas.scorers.latency.predictor import LatencyPredictor
 from support.candidates import endpoint, load
 from support.plans import planned, profile
 from support.rating import decide
+from support.stages import ALWAYS, server, staged
 
 REFERENCE = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n"
 
@@ -39,6 +43,36 @@ def test_admitter_acts_without_being_listed() -> None:
 
     assert shed.denied is not None
     assert (shed.denied.by, kept.denied) == ("probabilistic-admitter", None)
+
+
+def test_prompts_that_a_prefill_server_computes_are_followed_from_the_pick_to_the_first_token() -> None:
+    plan = staged(
+        "predicted-latency-producer", ALWAYS, names=("decode", "prefill"), deciders={"prefill": ALWAYS}
+    )
+    assert plan.profile.predictor is not None
+    predictor = plan.profile.predictor[1]
+    assert isinstance(predictor, LatencyPredictor)
+    model, prefill = predictor.model, server("p", "prefill")
+
+    def sent(now: float, n_ahead: int) -> tuple[Decision, float]:
+        """Return the decision on a request, and the milliseconds that are expected of it at the prefill server."""
+        busy = replace(prefill, in_flight=InFlightLoad(n_ahead, 20_000 * n_ahead))
+        fleet, request = [server("d", "decode"), busy], RequestView("m", now, n_tokens=20_000)
+        expected_ms = float(model.expect(request, Candidates.of(fleet)).ttft_ms[1])
+        decision = replace(decide(plan.profile, request, fleet), at=now)
+        assert decision.computing.best.name == "p"
+        assert plan.profile.picked(request, decision) == ()
+        return decision, expected_ms
+
+    first, alone_ms = sent(0.0, 0)
+    second, expected_ms = sent(1.0, 1)
+    assert expected_ms == pytest.approx(2.0 * alone_ms - 1000.0, abs=100.0), "a second's work is done"
+    plan.profile.answered(second, ttft_s=expected_ms / 1000.0)
+
+    assert model.ttft_error == pytest.approx(0.0, abs=1e-9)
+    plan.profile.ended(second, tpot_s=0.02)
+    plan.profile.ended(first, tpot_s=None)
+    assert len(model.accounts) == 0
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,21 @@ def test_plugins_are_told_of_the_stage_that_they_decided() -> None:
     assert scheduler.response_headers(decision) == ({"x-by": "d1"}, ())
 
 
+def test_what_acts_once_is_told_of_the_decision_that_routed_the_request() -> None:
+    once = Without()
+    common = Profile([], MaxScorePicker(), [("screen", once)], screeners=["screen"])
+    scheduler = Scheduler(
+        {"decode": profile("decode"), "prefill": profile("prefill")}, HANDLER, common=common
+    )
+    decision = decide(scheduler, REQUEST, FLEET)
+
+    scheduler.picked(REQUEST, decision)
+    scheduler.answered(decision, ttft_s=0.5)
+    scheduler.ended(decision, tpot_s=0.1)
+
+    assert once.told == [decision, decision, decision]
+
+
 def test_decision_of_another_configuration_is_the_first_profiles() -> None:
     learner = Learner()
     scheduler = Scheduler({"decode": profile("decode", learner)}, HANDLER)
@@ -159,12 +174,22 @@ def test_headers_are_of_the_named_profiles() -> None:
 
 
 class Without:
-    """A filter that drops endpoints by name."""
+    """A filter that drops endpoints by name, and keeps the decisions that it is told of."""
 
     type = "without"
 
     def __init__(self, *names: str) -> None:
         self.names = names
+        self.told: list[Decision] = []
+
+    def picked(self, request: RequestView, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromPicks)
+        self.told.append(decision)
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:  # noqa: ARG002 (LearnsFromAnswers)
+        self.told.append(decision)
+
+    def ended(self, decision: Decision, *, tpot_s: float | None) -> None:  # noqa: ARG002 (LearnsFromEnds)
+        self.told.append(decision)
 
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         keep = np.array([name not in self.names for name in candidates.names])
