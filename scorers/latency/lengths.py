@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import accumulate
 
 from ..core.shared import Contribution, SharedSums
 
-N_BUCKETS = 40
-"""Buckets of a histogram; each is `STEP` times as wide as the one before, so that the last begins at 740,000 tokens."""
-
-STEP = math.sqrt(2.0)
-"""Ratio of successive limits: an estimate is within 19 % of the length."""
+N_NUMBERS = 3
+"""Numbers of `FadingLengths.numbers`."""
 
 HALF_LIFE = 500.0
 """Later responses after which a response has half its weight."""
 
 ENOUGH = 20.0
-"""Responses from which a histogram is used; before that, that of all requests."""
+"""Responses from which the lengths of a model count; before that, those of all requests do."""
 
 MAX_KEYS = 1024
-"""Most histograms of models; the one unused for longest is dropped first. Models are named by clients."""
+"""Most models; the one unused for longest is dropped first. Models are named by clients."""
 
 PRIOR_TOKENS = 256.0
 """Length that is expected before anything is learned: that of a chat's answer."""
@@ -36,19 +30,18 @@ MAX_TOKENS = 1_000_000
 """Longest response that is believed."""
 
 PUBLISH_S = 1.0
-"""Least time between two publications; a histogram of hundreds of responses hardly changes in it."""
+"""Least time between two publications; means of hundreds of responses hardly change in it."""
 
 ALL = ""
 """In place of a model: all requests."""
 
 
-class Histogram:
-    """Histogram of lengths on a logarithmic scale, whose old entries fade."""
+class FadingLengths:
+    """Sums over the lengths of responses, of which old ones fade."""
 
-    __slots__ = ("_counts", "_grown", "_squares", "_sum", "total")
+    __slots__ = ("_grown", "_squares", "_sum", "total")
 
     def __init__(self) -> None:
-        self._counts = [0.0] * N_BUCKETS
         self._grown = 1.0
         """Weight of the next length; growing it is the same as letting all others fade."""
         self._sum = self._squares = 0.0
@@ -65,8 +58,6 @@ class Histogram:
         self._grown *= 2.0 ** (1.0 / HALF_LIFE)
         if self._grown > 1e9:
             self._rescale()
-        bucket = min(N_BUCKETS - 1, math.ceil(math.log(n_tokens, STEP)))
-        self._counts[bucket] += self._grown
         self._sum += self._grown * n_tokens
         self._squares += self._grown * n_tokens * n_tokens
         self.total += self._grown
@@ -85,29 +76,20 @@ class Histogram:
         return self._squares / (2.0 * self._sum) if self._sum else 0.0
 
     def numbers(self) -> list[float]:
-        """Return the sums of the lengths and of their squares, then the responses in each bucket; forgotten ones left out. Cost: O(40)."""
+        """Return the sums of the lengths and of their squares, then the number of responses; forgotten ones left out."""
         factor = 1.0 / self._grown
-        return [self._sum * factor, self._squares * factor, *(count * factor for count in self._counts)]
+        return [self._sum * factor, self._squares * factor, self.total * factor]
 
     def take(self, numbers: Sequence[float]) -> None:
-        """Add the `numbers` of another histogram; malformed ones are ignored. Cost: O(40)."""
-        if len(numbers) != N_BUCKETS + 2 or min(numbers) < 0.0:
+        """Add the `numbers` of other responses; malformed ones are ignored."""
+        if len(numbers) != N_NUMBERS or min(numbers) < 0.0:
             return
-        factor, counts = self._grown, numbers[2:]
-        self._counts = [own + factor * count for own, count in zip(self._counts, counts, strict=True)]
-        self._sum += factor * numbers[0]
-        self._squares += factor * numbers[1]
-        self.total += factor * sum(counts)
-
-    def quantile(self, part: float) -> float:
-        """Return the length that a fraction `part` of the responses does not exceed; only valid after the first. Cost: O(40)."""
-        sums = list(accumulate(self._counts))
-        bucket = min(N_BUCKETS - 1, bisect_left(sums, part * sums[-1]))
-        return STEP ** (bucket - 0.5) if bucket else 1.0
+        self._sum += self._grown * numbers[0]
+        self._squares += self._grown * numbers[1]
+        self.total += self._grown * numbers[2]
 
     def _rescale(self) -> None:
         factor, self._grown = 1.0 / self._grown, 1.0
-        self._counts = [count * factor for count in self._counts]
         self._sum *= factor
         self._squares *= factor
         self.total *= factor
@@ -117,14 +99,14 @@ class OutputLengths:
     """Expected output lengths per model. Bounded.
 
     Attributes:
-        shared: the histograms of this process, by model. Those of siblings are added to them.
+        shared: the sums of this process, by model. Those of siblings are added to them.
     """
 
     def __init__(self) -> None:
-        self._own: OrderedDict[str, Histogram] = OrderedDict()
-        self._theirs: dict[str, Histogram] = {}
+        self._own: OrderedDict[str, FadingLengths] = OrderedDict()
+        self._theirs: dict[str, FadingLengths] = {}
         """Sums over all siblings."""
-        self._sums: dict[str, Histogram] = {}
+        self._sums: dict[str, FadingLengths] = {}
         """Cache: own and siblings' responses of a model that siblings have."""
         self.shared = SharedSums(
             self._own_numbers, self._add_up, lambda: tuple(self._own), interval_s=PUBLISH_S
@@ -138,7 +120,7 @@ class OutputLengths:
         if not 0 < n_tokens <= MAX_TOKENS:
             return
         for key in dict.fromkeys((ALL, model)):
-            self._histogram(key).add(n_tokens)
+            self._lengths(key).add(n_tokens)
             self._sums.pop(key, None)
             self.shared.note(key)
 
@@ -156,35 +138,30 @@ class OutputLengths:
         found = self._best(model)
         return found.mean_under_way if found is not None else self.mean(model) / 2.0
 
-    def quantile(self, model: str, *, part: float) -> float:
-        """Return the tokens that a fraction `part` of the responses does not exceed. Cost: O(40)."""
-        found = self._best(model)
-        return found.quantile(part) if found is not None else PRIOR_TOKENS
-
-    def _best(self, model: str) -> Histogram | None:
-        """Return the histogram of a model if it has enough responses, else that of all requests if that has."""
+    def _best(self, model: str) -> FadingLengths | None:
+        """Return the lengths of a model if it has enough responses, else those of all requests if there are."""
         for key in (model, ALL):
             found = self._sum(key) if self._theirs else self._own.get(key)
             if found is not None and found.n_observations >= ENOUGH:
                 return found
         return None
 
-    def _sum(self, key: str) -> Histogram | None:
-        """Return the own and the siblings' responses. Cost: O(1), after a response of the key O(40)."""
+    def _sum(self, key: str) -> FadingLengths | None:
+        """Return the own and the siblings' responses. Cost: O(1)."""
         own, theirs = self._own.get(key), self._theirs.get(key)
         if theirs is None or own is None:
             return own or theirs
         found = self._sums.get(key)
         if found is None:
-            found = self._sums[key] = Histogram()
+            found = self._sums[key] = FadingLengths()
             found.take(own.numbers())
             found.take(theirs.numbers())
         return found
 
-    def _histogram(self, key: str) -> Histogram:
+    def _lengths(self, key: str) -> FadingLengths:
         found = self._own.get(key)
         if found is None:
-            found = self._own[key] = Histogram()
+            found = self._own[key] = FadingLengths()
             if len(self) > MAX_KEYS:
                 oldest = next(each for each in self._own if each != ALL)
                 del self._own[oldest]
@@ -202,7 +179,7 @@ class OutputLengths:
         if model not in self._theirs and len(self._theirs) > MAX_KEYS:
             return
         self._sums.pop(model, None)
-        theirs = Histogram()
+        theirs = FadingLengths()
         for each in contributions:
             theirs.take(each.numbers)
         if theirs.total > 0.0:

@@ -233,7 +233,7 @@ class Requests(Fates[Picker]):
 
     def learned(self, picker: Picker) -> list[float]:
         speeds = [picker.links.ms_per_token(link) for link in (("a", "b"), ("b", None))]
-        return [picker.lengths.mean("m"), picker.lengths.quantile("m", part=0.9), *speeds]
+        return [picker.lengths.mean("m"), picker.lengths.under_way("m"), *speeds]
 
     def cross(self, pickers: list[Picker]) -> None:
         """Whatever was lost before, picks that cross count once for each pair and side, and no others."""
