@@ -49,6 +49,7 @@ def request_view(
         is_estimated=is_estimated,
         prefix=prefix,
         has_body=has_body,
+        is_streamed=prompt is None or prompt.stream,
     )
 
 

@@ -132,6 +132,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
         has_body: whether the client sent a body; without one there is no prompt.
         prefix: block keys of the prompt, None if they are unknown.
+        is_streamed: whether the client wants a streamed response; true if that is unknown.
     """
 
     model: str
@@ -146,6 +147,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     peer_labels: Mapping[str, str] | None = None
     has_body: bool = True
     prefix: Prefix | None = None
+    is_streamed: bool = True
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

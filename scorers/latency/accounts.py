@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Sequence
 
@@ -61,8 +62,8 @@ UNSETTLED_S = 0.025
 class Accounts:
     """What a cost model knows of each endpoint from the requests that it saw being picked. Bounded.
 
-    Lines, one number per endpoint: of the requests whose response has not begun the work, the booked tokens, their number, the tokens
-    of those blocks of their prompts that none holds whose response has begun, and the monotonic seconds since which the first of them
+    Lines, one number per endpoint: of the requests whose response has not begun the work, the tokens that are booked until its first
+    byte, their number, the tokens of those blocks of their prompts that none holds whose response has begun, and the monotonic seconds since which the first of them
     is computed; the tokens of the blocks that those hold whose response has begun, both without what several share; decayed
     milliseconds of prompt work with the time of their last change; the logarithm of the endpoint's pace with the number of observations
     behind it; the sum and number of the paces that this process has observed, from which its siblings learn the same; and the monotonic
@@ -86,6 +87,8 @@ class Accounts:
         """The last request by row, which siblings may not have received."""
         self.plans_prompts = False
         """Whether to keep when prompts are computed, which only pairs of endpoints ask for."""
+        self._due: list[tuple[float, int]] = []
+        """Heap of the requests whose response shows no beginning, with `OpenRequest.due_at`, by id of the decision; some have ended."""
         self._prompts = HeldPrompts()
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
@@ -97,6 +100,11 @@ class Accounts:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def n_due(self) -> int:
+        """Responses of which is remembered when they are due."""
+        return len(self._due)
 
     def sharing(self, prefix: Prefix | None) -> list[Sharing] | None:
         """See `HeldPrompts.sharing`, of own requests under way."""
@@ -164,6 +172,8 @@ class Accounts:
         cells[BOOKED, row] += request.tokens
         self._count_tokens(row)
         self._open[id(request.decision)] = request
+        if request.due_at < math.inf:
+            self._await(request)
         if self.shared.on_change is not None:
             self._latest[row] = request
         self._note(row)
@@ -178,12 +188,34 @@ class Accounts:
 
     def begun(self, request: OpenRequest, *, now: float) -> None:
         """Note that a response began: the endpoint computes the next prompt since then, and holds the blocks of this one."""
-        if request.row < 0 or request.has_begun:
+        if request.row < 0 or not request.is_booked:
             return
+        self._unbook(request)
+        if not request.has_begun:
+            self._begin(request, since=now, now=now)
+
+    def begin_due(self, *, now: float) -> None:
+        """Take the responses for begun that are due, of those whose first byte comes with their end."""
+        while self._due and self._due[0][0] <= now:
+            due_at, key = heapq.heappop(self._due)
+            request = self._open.get(key)
+            if request is None or request.due_at != due_at or request.has_begun or request.row < 0:
+                continue  # it has ended, and its decision's id may be that of another
+            self._begin(request, since=max(due_at, self._cells[SINCE, request.row]), now=due_at)
+
+    def _await(self, request: OpenRequest) -> None:
+        """Remember when a response is due. Cost: O(log n)."""
+        heapq.heappush(self._due, (request.due_at, id(request.decision)))
+        if len(self._due) > 2 * len(self._open) + SPARE_ROWS:  # most have ended before they were due
+            waiting = (each for each in self._open.values() if each.due_at < math.inf and not each.has_begun)
+            self._due = [(each.due_at, id(each.decision)) for each in waiting]
+            heapq.heapify(self._due)
+
+    def _begin(self, request: OpenRequest, *, since: float, now: float) -> None:
         self._leave(request)
         request.has_begun = True
         if request.computes:
-            self._cells[SINCE, request.row] = now
+            self._cells[SINCE, request.row] = since
         if request.prompt is not None:
             self._prompts.begun(request.prompt)
         self._count_tokens(request.row)
@@ -273,17 +305,24 @@ class Accounts:
             self.releases.remove(request.row, request.place)
         else:
             self._leave(request)
+        if request.is_booked:
+            self._unbook(request)
         self._count_tokens(request.row)
         self._note(request.row)
 
     def _leave(self, request: OpenRequest) -> None:
         """Take a request off those ahead."""
         cells, row = self._cells, request.row
-        cells[BOOKED, row] -= request.tokens  # whole numbers, which add up without rounding errors
         if request.computes:
             cells[N_AHEAD, row] -= 1
             # rounding must not leave less than nothing, which siblings take for nonsense
             cells[WORK, row] = max(0.0, cells[WORK, row] - request.work) if cells[N_AHEAD, row] else 0.0
+
+    def _unbook(self, request: OpenRequest) -> None:
+        request.is_booked = False
+        self._cells[BOOKED, request.row] -= (
+            request.tokens
+        )  # whole numbers, which add up without rounding errors
 
     def _count_tokens(self, row: int) -> None:
         """Follow the prompts on an endpoint."""

@@ -162,6 +162,7 @@ class CostModel:
 
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
+        self.accounts.begin_due(now=request.now)
         rows = self.accounts.rows(candidates)  # which requests share the prompt is said by row
         sharing = self.accounts.sharing(request.prefix)
         accounts = self.accounts.columns(candidates, sharing)
@@ -242,6 +243,8 @@ class CostModel:
             is_new=found.is_new,
         )
         costs = self.tpot.fits.costs_of(group)
+        if not request.is_streamed:
+            opened.due_at = request.now + opened.expected_ms / 1000.0
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
         if computes:
             self.note_work(tokens)

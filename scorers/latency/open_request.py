@@ -30,6 +30,8 @@ class OpenRequest(msgspec.Struct, gc=False):
         expected_tpot_ms: predicted time per output token.
         n_output: tokens of its response, 0 until they are known.
         has_begun: whether its response has begun.
+        is_booked: whether its `tokens` are booked, which they are until the first byte of its response.
+        due_at: monotonic seconds at which its response is taken to begin, since its first byte does not show it; infinite if it does.
         computes: whether its endpoint computes the prompt; if not, it receives the blocks from another one.
         is_new: whether no endpoint had more of its prompt than another.
         is_foreseen: whether the expectation included all requests sent there before. It did not if a sibling picked the same
@@ -50,6 +52,8 @@ class OpenRequest(msgspec.Struct, gc=False):
     expected_tpot_ms: float = math.nan
     n_output: int = 0
     has_begun: bool = False
+    is_booked: bool = True
+    due_at: float = math.inf
     computes: bool = True
     is_new: bool = False
     is_foreseen: bool = True

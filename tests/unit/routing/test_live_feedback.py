@@ -33,7 +33,7 @@ from support.told import OFFERED, Told
 
 FILTERS = ("decode-filter", "prefill-filter")
 ROLES = {"d": "decode", "p": "prefill"}
-BODY = json.dumps({"model": "m", "prompt": list(range(40))}).encode()
+BODY = json.dumps({"model": "m", "prompt": list(range(40)), "stream": True}).encode()
 PLUGINS = ("x", "y", "z")
 
 Used = dict[str, tuple[str, ...]]

@@ -6,6 +6,7 @@ from array import array
 
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.request_views import request_view
+from kvatlas.tokenization.model import Prompt
 
 
 def test_scorers_see_the_block_keys_of_the_prompt() -> None:
@@ -15,3 +16,12 @@ def test_scorers_see_the_block_keys_of_the_prompt() -> None:
 
     assert (with_keys.prefix, with_keys.n_tokens) == (prefix, 40)
     assert (without.prefix, without.n_tokens) == (None, 0)
+
+
+def test_scorers_see_whether_the_first_byte_will_show_when_a_response_begins() -> None:
+    streamed, whole = (
+        request_view("m", None, prompt=Prompt("m", None, stream=stream)) for stream in (True, False)
+    )
+
+    assert (streamed.is_streamed, whole.is_streamed) == (True, False)
+    assert request_view("m", None).is_streamed, "of a body that is not read nothing is known"

@@ -1,0 +1,101 @@
+"""Responses that are not streamed: their first byte, which comes with their end, does not say when they begin."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import RequestView
+from kvatlas.scorers.latency.accounts import SPARE_ROWS
+from kvatlas.scorers.latency.cost_model import CostModel, Expected
+from kvatlas.scorers.latency.lines import BOOKED, N_AHEAD, QUEUE, TOKENS_AHEAD, TOKENS_HELD, WORK
+from kvatlas.scorers.latency.params import LatencyCostParams
+from support.candidates import endpoint
+from support.joint import options_of, pair_of, scheduler
+from support.rating import decide, routed_to
+from support.stages import server
+
+PARAMS = LatencyCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0)
+
+
+def send(costs: CostModel, n_tokens: int, *, now: float, is_streamed: bool = False) -> Decision:
+    """Route a request to the endpoint `a`."""
+    request = RequestView("m", now, n_tokens=n_tokens, is_streamed=is_streamed)
+    costs.expect(request, Candidates.of([endpoint("a")]))
+    decision = routed_to(endpoint("a"), n_tokens=n_tokens, at=now)
+    costs.picked(request, decision)
+    return decision
+
+
+def expected(costs: CostModel, now: float, *, n_booked: int = 0) -> Expected:
+    """Return what is expected of a short request, while the fleet has so many tokens booked."""
+    fleet = [endpoint("a", in_flight=(2, n_booked))]
+    return costs.expect(RequestView("m", now, n_tokens=16), Candidates.of(fleet))
+
+
+def test_a_prompt_behind_a_response_under_way_is_a_queue() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    send(costs, 1000, now=0.0)
+    send(costs, 20_000, now=60.0, is_streamed=True)
+
+    assert expected(costs, 60.5).features[QUEUE][0] == pytest.approx(20_000 * (1 + 10_000 / 35_000) - 500)
+
+
+def test_a_response_is_taken_to_begin_when_it_was_expected_to() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    decision = send(costs, 1000, now=0.0)
+
+    def lines(now: float) -> list[float]:
+        accounts = expected(costs, now, n_booked=1000).accounts
+        return [float(accounts[line][0]) for line in (N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, BOOKED)]
+
+    assert lines(1.0) == [1.0, 1000.0, 0.0, 1000.0]
+    assert lines(1.1) == [0.0, 0.0, 1000.0, 1000.0], "the fleet books its tokens until its first byte"
+    assert expected(costs, 1.1, n_booked=1000).features[QUEUE][0] == 0.0
+    costs.ended(decision, tpot_s=None)
+    assert lines(99.0) == [0.0] * 4
+
+
+def test_a_response_that_is_streamed_all_the_same_begins_with_its_first_byte() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    early, late = send(costs, 1000, now=0.0), send(costs, 1000, now=0.0)
+    costs.answered(early, ttft_s=0.5)
+    expected(costs, 60.0)
+    costs.answered(late, ttft_s=70.0)
+
+    accounts = expected(costs, 80.0).accounts
+    assert [accounts[line][0] for line in (N_AHEAD, WORK, BOOKED, TOKENS_HELD)] == [0.0, 0.0, 0.0, 2000.0]
+    for each in (early, late):
+        costs.ended(each, tpot_s=None)
+    accounts = expected(costs, 90.0).accounts
+    assert [accounts[line][0] for line in (N_AHEAD, WORK, BOOKED, TOKENS_HELD)] == [0.0] * 4
+
+
+def test_responses_that_end_before_they_are_due_are_forgotten() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    for _ in range(3 * SPARE_ROWS):
+        costs.ended(send(costs, 10**9, now=0.0), tpot_s=None)
+
+    assert costs.accounts.n_due <= SPARE_ROWS + 1
+
+
+def test_a_prompt_on_a_prefill_server_is_ahead_until_its_response_is_due() -> None:
+    made = scheduler(prefillTokensPerSecond=1000.0, overheadMs=10.0, fit=False, decodeWeight=1.0)
+    fleet = [server("d", "decode"), server("p", "prefill")]
+    busy = [replace(each, in_flight=replace(each.in_flight, requests=100)) for each in fleet[:1]] + fleet[1:]
+    request = RequestView("m", 0.0, n_tokens=1000, is_streamed=False)
+    decision = decide(made, request, busy)
+    assert pair_of(decision) == ("p", "d")
+    assert made.picked(request, decision) == ()
+
+    def queue(now: float) -> float:
+        found = decide(made, RequestView("m", now, n_tokens=1000), busy)
+        return dict(options_of(found)[0].terms_ms)["queue"]
+
+    assert queue(0.5) > 0.0
+    assert queue(60.0) == 0.0
+    second = RequestView("m", 60.0, n_tokens=20_000)
+    assert made.picked(second, decide(made, second, busy)) == ()
+    assert queue(60.5) > 20_000.0 / 2
