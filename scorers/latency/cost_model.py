@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
@@ -39,6 +40,9 @@ them, which does not change their order."""
 MOST_TPOT = 8.0
 """Largest time per output token from which their mean is learned, as a multiple of the mean and of the expected time."""
 
+MAX_PROFILES = 4
+"""Profiles of which is kept what they expected of one request: as many stages as there are, and a fallback."""
+
 NOTHING_OWN: FloatArray = np.zeros((N_LINES, 1))
 NOTHING_OWN[TOKENS_IN_USE] = math.nan
 NOTHING_OWN.flags.writeable = False
@@ -68,6 +72,15 @@ class Expected(NamedTuple):
     residence_ms: float
     pace: FloatArray | float
     sharing: Sequence[Sharing] = ()
+
+    def is_of(self, request: RequestView) -> bool:
+        """Return whether it is of this request, which every profile may see with other peer labels."""
+        own = self.request
+        if own is request:
+            return True
+        if own.headers is not request.headers or own.prefix is not request.prefix:
+            return False
+        return own.now == request.now and own.n_tokens == request.n_tokens
 
     @property
     def terms_ms(self) -> FloatArray:
@@ -104,8 +117,8 @@ class CostModel:
         self.ttft, self.tpot = TtftCosts(params, tiers), TpotCosts(params.group_label)
         self.lengths = OutputLengths()
         self.accounts = Accounts()
-        self._last: Expected | None = None
-        """What was expected of the latest request: it is the one that is picked next."""
+        self._last: deque[Expected] = deque(maxlen=MAX_PROFILES)
+        """What was expected of the latest request, by each profile: it is the one that is picked next."""
         self._prompt_tokens, self._work_tokens = RunningMean(MEAN_STEP), RunningMean(MEAN_STEP)
         self._tpot_ms = RunningMean(MEAN_STEP, start=TOKEN_MS)
         self._error = RunningMean(MEAN_STEP, start=None)
@@ -166,7 +179,10 @@ class CostModel:
         rows = self.accounts.rows(candidates)  # which requests share the prompt is said by row
         sharing = self.accounts.sharing(request.prefix)
         accounts = self.accounts.columns(candidates, sharing)
-        expected = self._last = self._expected(request, candidates, accounts, sharing or ())
+        expected = self._expected(request, candidates, accounts, sharing or ())
+        if self._last and not self._last[-1].is_of(request):
+            self._last.clear()
+        self._last.append(expected)
         self.accounts.releases.refine(
             expected.features,
             expected.costs,
@@ -205,19 +221,14 @@ class CostModel:
             decision: that routed it.
             parts: decisions of stages that other endpoints do, to be followed too.
         """
-        last, self._last = self._last, None
-        if self._follow(request, decision, last):
+        if self._follow(request, decision):
             self.means.add("prompt", float(request.n_tokens))
         for part in parts:
-            self._follow(request, part, last)
+            self._follow(request, part)
 
-    def _follow(self, request: RequestView, decision: Decision, found: Expected | None) -> bool:
-        """Return whether a decision is followed: not if its quantities are not finite. `found` is what was expected last."""
-        row = None
-        if found is not None and found.request is request:
-            row = found.candidates.row(decision.picked[0])
-        if found is None or row is None:
-            found, row = self._expected_of(decision), 0
+    def _follow(self, request: RequestView, decision: Decision) -> bool:
+        """Return whether a decision is followed: not if its quantities are not finite."""
+        found, row = self._at_pick(request, decision)
         quantities = float_cells(found.features, row)
         if not all(map(math.isfinite, quantities)):
             return False
@@ -349,6 +360,14 @@ class CostModel:
     def expect_new(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request on endpoints without own requests."""
         return self._expected(request, candidates, NOTHING_OWN)
+
+    def _at_pick(self, request: RequestView, decision: Decision) -> tuple[Expected, int]:
+        """Return what was expected by the profile that made a decision, and the row of the picked endpoint in it."""
+        for found in reversed(self._last):
+            row = found.candidates.row(decision.picked[0]) if found.is_of(request) else None
+            if row is not None:
+                return found, row
+        return self._expected_of(decision), 0
 
     def _expected_of(self, decision: Decision) -> Expected:
         """Return what is expected on the picked endpoint of a decision by the state that it saw alone."""
