@@ -119,6 +119,8 @@ class CostModel:
         self.accounts = Accounts()
         self._last: deque[Expected] = deque(maxlen=MAX_PROFILES)
         """What was expected of the latest request, by each profile: it is the one that is picked next."""
+        self._shows_beginnings: bool | None = None
+        """Whether the gateway shows when responses begin; None before the first has begun or ended."""
         self._prompt_tokens, self._work_tokens = RunningMean(MEAN_STEP), RunningMean(MEAN_STEP)
         self._tpot_ms = RunningMean(MEAN_STEP, start=TOKEN_MS)
         self._error = RunningMean(MEAN_STEP, start=None)
@@ -254,13 +256,18 @@ class CostModel:
             is_new=found.is_new,
         )
         costs = self.tpot.fits.costs_of(group)
-        if not request.is_streamed:
-            opened.due_at = request.now + opened.expected_ms / 1000.0
+        opened.due_at = self.due_at(request, opened.expected_ms)
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
         if computes:
             self.note_work(tokens)
         self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now, prefix=request.prefix)
         return True
+
+    def due_at(self, request: RequestView, expected_ms: float) -> float:
+        """Return the monotonic seconds at which a response is taken to begin, infinite if its first byte shows that."""
+        if request.is_streamed and self._shows_beginnings is not False:
+            return math.inf
+        return request.now + expected_ms / 1000.0
 
     def note_work(self, n_tokens: float) -> None:
         """Learn the typical work of a request from that of one."""
@@ -272,6 +279,7 @@ class CostModel:
         ms = ttft_s * 1000.0
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
+        self._shows_beginnings = True
         self.accounts.begun(request, now=decision.at + ttft_s)
         if not self.learns or not request.is_foreseen or decision.computing is not decision:
             return
@@ -297,6 +305,8 @@ class CostModel:
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""
         request = self.accounts.ended(decision)
+        if request is not None and request.ends_unseen and self._shows_beginnings is None:
+            self._shows_beginnings = False
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
         if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
             return

@@ -125,8 +125,7 @@ class JointModel:
         opened = self._opened(found, row, column, decision)
         if opened is not None:
             opened.row = self.alone.accounts.row(computing.picked[0])
-            if not request.is_streamed:
-                opened.due_at = request.now + opened.expected_ms / 1000.0
+            opened.due_at = self.alone.due_at(request, opened.expected_ms)
             self.alone.note_work(opened.work)
             accounts = self.alone.accounts
             accounts.open(opened, busy_ms=opened.busy_ms, now=request.now)

@@ -57,3 +57,8 @@ class OpenRequest(msgspec.Struct, gc=False):
     computes: bool = True
     is_new: bool = False
     is_foreseen: bool = True
+
+    @property
+    def ends_unseen(self) -> bool:
+        """Whether its first byte was to come and has not."""
+        return not self.has_begun and self.due_at == math.inf

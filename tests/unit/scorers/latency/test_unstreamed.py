@@ -1,4 +1,4 @@
-"""Responses that are not streamed: their first byte, which comes with their end, does not say when they begin."""
+"""Responses that do not show when they begin: those that are not streamed, and those that the gateway does not show."""
 
 from __future__ import annotations
 
@@ -71,6 +71,26 @@ def test_a_response_that_is_streamed_all_the_same_begins_with_its_first_byte() -
         costs.ended(each, tpot_s=None)
     accounts = expected(costs, 90.0).accounts
     assert [accounts[line][0] for line in (N_AHEAD, WORK, BOOKED, TOKENS_HELD)] == [0.0] * 4
+
+
+def test_no_response_hides_a_queue_when_the_gateway_shows_none() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    costs.ended(send(costs, 1000, now=0.0, is_streamed=True), tpot_s=None)
+    send(costs, 1000, now=10.0, is_streamed=True)
+    expected(costs, 60.0)
+    send(costs, 20_000, now=60.0, is_streamed=True)
+
+    assert expected(costs, 60.5).features[QUEUE][0] == pytest.approx(20_000 * (1 + 10_000 / 35_000) - 500)
+
+
+def test_a_request_that_failed_does_not_say_that_the_gateway_shows_no_response() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    seen, failed = (send(costs, 1000, now=0.0, is_streamed=True) for _ in range(2))
+    costs.answered(seen, ttft_s=1.0)
+    costs.ended(failed, tpot_s=None)
+    send(costs, 1000, now=10.0, is_streamed=True)
+
+    assert expected(costs, 60.0).accounts[N_AHEAD][0] == 1.0, "it waits for its first byte"
 
 
 def test_responses_that_end_before_they_are_due_are_forgotten() -> None:
