@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
+import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
 # The client of the standard library: aiohttp's import alone takes half of what a command may take.
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +26,12 @@ from ..errors import AskError
 
 TIMEOUT_S = 10.0
 """Longest wait for a connection, and between two pieces of a response."""
+
+TOTAL_S = 60.0
+"""Longest time of a request once it is connected, whatever the pieces of its response."""
+
+MAX_ANSWER_BYTES = 256 * 2**20
+"""Longest response, and longest line of a stream. 10,000 endpoints take a fifth of it."""
 
 _DATA = b"data: "
 """Begins the one line of an event that `/v1/live` sends."""
@@ -103,8 +111,8 @@ class Client:
         url = f"{self.url}{path}"
         with self._response("GET", path) as response:
             if response.status != HTTPStatus.OK:
-                raise _refusal(url, response.status, response.read())
-            for line in response:
+                raise _refusal(url, response.status, _whole(response))
+            while line := _bounded(response.readline(MAX_ANSWER_BYTES + 1)):
                 if line.startswith(_DATA):
                     return _decode(url, response.status, line.removeprefix(_DATA), kind)
         raise AskError(f"{url}: ended without an event; is kvatlas about to stop?")
@@ -116,12 +124,12 @@ class Client:
             AskError: no response.
         """
         with self._response("GET", path) as response:
-            return response.read().decode() if response.status == HTTPStatus.OK else None
+            return _whole(response).decode() if response.status == HTTPStatus.OK else None
 
     def _decoded(self, method: str, path: str, body: object, kind: type[Answer]) -> Answer | None:
         url = f"{self.url}{path}"
         with self._response(method, path, body) as response:
-            data = response.read()
+            data = _whole(response)
         if response.status == HTTPStatus.OK:
             return _decode(url, response.status, data, kind)
         refusal = _refusal(url, response.status, data)
@@ -141,8 +149,11 @@ class Client:
         connection: HTTPConnection | None = None
         try:
             connection, target = self._connection(self._base + path)
-            connection.request(method, target, body=data, headers=headers)
-            yield connection.getresponse()
+            connection.connect()
+            with _ended_in_time(connection.sock):
+                connection.request(method, target, body=data, headers=headers)
+                with connection.getresponse() as response:
+                    yield response
         except (OSError, HTTPException, ValueError) as error:
             raise AskError(
                 f"{self.url}{path}: {type(error).__name__}: {error}; is kvatlas there? see --url"
@@ -159,6 +170,48 @@ class Client:
         if parts.scheme == "https":
             return HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT_S, context=self._tls), target
         return HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S), target
+
+
+@contextmanager
+def _ended_in_time(connected: socket.socket) -> Generator[None]:
+    """End the connection after `TOTAL_S`, since its own timeout begins anew with every byte.
+
+    Raises:
+        TimeoutError: the time was over before the body of the `with` was.
+    """
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        with suppress(OSError):  # closed by the other side
+            # not TLS's own one, which would unwrap what is being read
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    timer = threading.Timer(TOTAL_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (AskError, OSError, HTTPException, ValueError):
+        if not is_over.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if is_over.is_set():
+        raise TimeoutError(f"no complete response within {TOTAL_S:g} s")
+
+
+def _whole(response: HTTPResponse) -> bytes:
+    data = _bounded(response.read(MAX_ANSWER_BYTES + 1))
+    if response.length:  # a read with a limit does not raise at an early end
+        raise IncompleteRead(data, response.length)
+    return data
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MAX_ANSWER_BYTES:
+        raise ValueError(f"the response is longer than {MAX_ANSWER_BYTES} bytes")
+    return data
 
 
 def _authorization(token_file: Path | None) -> dict[str, str]:

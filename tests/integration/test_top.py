@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from typer.testing import CliRunner
 
+from kvatlas.api.rest.frame_models import LiveFrame
 from kvatlas.app.cli.main import app as command_line
 from kvatlas.sim.held_port import HeldPort
 from support.gateway import FLEET, Gateway, gateway
@@ -180,6 +182,25 @@ async def test_stream_is_refused_when_it_is_not_from_kvatlas(events: bytes, show
     async with TestServer(app) as server:
         status, _, stderr = await run("--once", "--url", str(server.make_url("/")))
     assert (status, shown in stderr) == (2, True), stderr
+
+
+async def test_metrics_are_refused_when_they_are_a_page_of_something_else() -> None:
+    frame = LiveFrame(
+        time=datetime.now(UTC), ready=True, generation=1, keys=0, residencies=0, bytes=0,
+        endpoint_count=0, endpoints=[], decision_count=0, decisions=[],
+    )  # fmt: skip
+
+    async def live(_request: web.Request) -> web.Response:
+        return web.Response(text=f"data: {frame.model_dump_json(by_alias=True)}\n\n")
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(text="<html>", content_type="text/html")
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/live", live), web.get("/metrics", metrics)])
+    async with TestServer(app) as server:
+        status, _, stderr = await run("--once", "--url", str(server.make_url("/")))
+    assert (status, "/metrics: not as kvatlas answers: invalid metric name" in stderr) == (2, True), stderr
 
 
 async def test_rates_are_unknown_when_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:

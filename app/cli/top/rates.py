@@ -11,6 +11,7 @@ from pydantic import Field
 from ....api.rest.frame_models import LiveFrame
 from ....api.rest.models import Own
 from ....api.rest.replica_models import ReplicasOut
+from ...errors import AskError
 from ..client import Client
 
 COUNTERS = {
@@ -75,14 +76,18 @@ def take_sample(client: Client) -> Sample:
     """Fetch state and counters.
 
     Raises:
-        AskError: as of `Client.event` and `Client.get`.
+        AskError: as of `Client.event` and `Client.get`; or `/metrics` has something else than metrics.
     """
     frame = client.event("/v1/live", LiveFrame)
     text = client.text("/metrics")
+    try:
+        counters = None if text is None else _counters(text)
+    except ValueError as error:
+        raise AskError(f"{client.url}/metrics: not as kvatlas answers: {error}; see --url") from error
     replicas = client.get("/v1/replicas", ReplicasOut)
     if replicas is not None and replicas.transport == "none":
         replicas = None
-    return Sample(frame, None if text is None else _counters(text), time.monotonic(), replicas)
+    return Sample(frame, counters, time.monotonic(), replicas)
 
 
 def _counters(text: str) -> dict[str, float]:
