@@ -14,6 +14,9 @@ from .counts import SpanCounts
 
 log = logging.getLogger(__name__)
 
+ABORT_S = 0.5
+"""Longest wait for an export that was aborted. One over HTTP cannot be, and is left."""
+
 
 class BoundedProcessor(SpanProcessor):
     """Hands spans that have ended to the thread that sends them; drops them if too many wait.
@@ -40,12 +43,13 @@ class BoundedProcessor(SpanProcessor):
 
     def end(self, *, within_s: float) -> None:
         """Send the spans that wait, at most for that long, and stop. To be called in a thread."""
-        stopping = threading.Timer(within_s, self._exporter.shutdown)
-        stopping.daemon = True
-        stopping.start()
-        self._batches.shutdown()  # type: ignore[no-untyped-call]
-        stopping.cancel()
-        stopping.join()
+        # The library waits 30 s for an export, and has no other limit; its threads end with the process.
+        ending = threading.Thread(target=self._batches.shutdown, daemon=True)
+        ending.start()
+        ending.join(within_s)
+        if ending.is_alive():
+            self._exporter.shutdown()  # aborts a call over gRPC
+            ending.join(ABORT_S)
 
 
 class _Counting(SpanExporter):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
@@ -44,9 +44,7 @@ class Tracing:
         sampler: Sampler | None = None  # as OTEL_TRACES_SAMPLER says
         if not environment.get("OTEL_TRACES_SAMPLER"):
             sampler = ParentBased(TraceIdRatioBased(config.sample_ratio))
-        is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get(
-            "OTEL_RESOURCE_ATTRIBUTES", ""
-        )
+        is_named = OTELResourceDetector().detect().attributes.get(SERVICE_NAME)
         resource = Resource.create({} if is_named else {SERVICE_NAME: "kvatlas"})
         self._provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
         try:
@@ -86,6 +84,8 @@ def _exporter(config: TracingConfig, environment: Mapping[str, str], receiver: s
         raise TracingError(f"{name} is {protocol!r}, want grpc or http/protobuf")
     try:
         from opentelemetry.exporter.otlp.proto.http import trace_exporter as by_http  # noqa: PLC0415 - as above
+
+        from .http_session import BoundedSession  # noqa: PLC0415 - needs what may be missing
     except ImportError:
         raise TracingError(
             f"{name} is {protocol!r}, which needs kvatlas[otlp-http]: install it, or name a receiver for gRPC "
@@ -93,4 +93,4 @@ def _exporter(config: TracingConfig, environment: Mapping[str, str], receiver: s
         ) from None
     # A variable for all signals needs the path of spans too, which the library adds.
     own = f"{config.endpoint.rstrip('/')}/v1/traces" if config.endpoint else None
-    return by_http.OTLPSpanExporter(endpoint=own)
+    return by_http.OTLPSpanExporter(endpoint=own, session=BoundedSession())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import AsyncGenerator, Sequence
@@ -37,7 +38,7 @@ from support.ext_proc import (
 )
 from support.otlp_receiver import Receiver, attributes_of, receiving, receiving_http
 from support.serve import serving
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BODY = b'{"model":"m","messages":[{"role":"user","content":"p"}]}'
@@ -151,6 +152,9 @@ async def test_sampling_is_the_gateways_or_as_configured(
         pytest.param({}, "kvatlas", id="default"),
         pytest.param({"OTEL_SERVICE_NAME": "a"}, "a", id="variable"),
         pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "x=y,service.name=b"}, "b", id="attributes"),
+        pytest.param({"OTEL_SERVICE_NAME": ""}, "kvatlas", id="empty_variable"),
+        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "service.name="}, "kvatlas", id="empty_attribute"),
+        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "peer.service.name=b"}, "kvatlas", id="another_attribute"),
     ],
 )
 async def test_process_is_named_by_the_environment(
@@ -231,6 +235,55 @@ async def test_spans_are_dropped_and_counted_when_too_many_wait(caplog: pytest.L
     assert counts.outcomes == {"sent": 0, "failed": 512, "dropped": 88}
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("kvatlas")]
     assert line.startswith("spans cannot be sent to http://r:1")
+
+
+class Deaf(Blocked):
+    """Ends no export when it is told to stop, as an exporter over HTTP."""
+
+    def shutdown(self) -> None:
+        pass
+
+
+async def test_end_leaves_an_export_that_does_not_end() -> None:
+    exporter, counts = Deaf(), SpanCounts()
+    processor = BoundedProcessor(exporter, counts, receiver="http://r:1", limit=512)
+    for _ in range(512):
+        processor.on_end(make_span())
+    await asyncio.to_thread(exporter.entered.wait)
+    async with asyncio.timeout(20):  # the library has 30 s
+        await asyncio.to_thread(processor.end, within_s=0.01)
+    assert not exporter.released.is_set()
+    exporter.released.set()
+
+
+async def test_answer_without_end_is_not_read_when_spans_are_sent_over_http(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_answered, ended = 0, asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal n_answered
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while n_answered < 2**28:
+                writer.write(bytes(65536))
+                await writer.drain()
+                n_answered += 65536
+        writer.close()
+        ended.set()
+
+    server, counts = await asyncio.start_server(answer, "127.0.0.1", 0), SpanCounts()
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        tracing = Tracing(TracingConfig(sample_ratio=1), environment, url, counts)
+        refusing = FixedRouter(Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody"))
+        tracing.traced(refusing).route(RoutingRequest(path="/"))
+        await tracing.stop()
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+    assert (counts.outcomes["sent"], n_answered < 2**28) == (1, True)
 
 
 def make_span() -> ReadableSpan:
