@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...configs.endpoints import endpoint_addresses
 from ...configs.listeners import TlsConfig
+from ...configs.schema import EventsConfig, StaticEndpoint
 from ..descriptors import process_budget
 from ..errors import AuthError, TlsError
 from ..http2.library import installed_library
@@ -46,9 +47,11 @@ def _endpoints(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _ports(deployment: Deployment) -> Iterator[Finding]:
-    collisions = False
+    collisions, events = False, deployment.config.events
     for endpoint in deployment.config.endpoints.static:
-        ranks = endpoint_addresses(endpoint, deployment.config.events).ranks
+        if _are_apart(endpoint, events):
+            continue
+        ranks = endpoint_addresses(endpoint, events).ranks
         shared = {rank.events for rank in ranks} & {rank.replay for rank in ranks} - {None}
         for address in sorted(each for each in shared if each is not None):
             collisions = True
@@ -59,6 +62,20 @@ def _ports(deployment: Deployment) -> Iterator[Finding]:
             )
     if not collisions:
         yield Finding(State.OK, "events and replay of all ranks have ports of their own")
+
+
+def _are_apart(endpoint: StaticEndpoint, events: EventsConfig) -> bool:
+    """Return whether the ports as written leave enough room for the ranks; False also if that cannot be seen.
+
+    All addresses of an endpoint would take thirty times as long, and those of 1,000 the event loop for 30 ms.
+    """
+    published = events.bind if events.mode == "bind" else endpoint.events
+    sockets = ((published, events.port), (endpoint.replay, events.replay_port))
+    ports = [port if written is None else written.rpartition(":")[2] for written, port in sockets]
+    if endpoint.events == "" or endpoint.replay == "":
+        return True  # no events, or no replay
+    numbers = [int(port) for port in ports if str(port).isdecimal()]
+    return len(numbers) == len(ports) and abs(numbers[0] - numbers[1]) >= endpoint.data_parallel_size
 
 
 def _guarded(deployment: Deployment) -> Iterator[Finding]:
