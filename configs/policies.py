@@ -18,6 +18,11 @@ _COST = "fleet-cost-scorer"
 
 _MEDIA = "always-disagg-multimodal-decider"
 
+_PREFILL, _ENCODE = "prefill", "encode"
+
+_FILTERS = {"prefill-filter": _PREFILL, "encode-filter": _ENCODE}
+"""Type of a filter -> the stage whose servers it keeps."""
+
 _BESIDE_PLUGINS = {
     "weights": "found weights together with plugins; write the weights in schedulingProfiles, or remove plugins",
     "policy": "found policy together with plugins; remove one of them",
@@ -93,3 +98,19 @@ def policy_problems(config: KVAtlasConfig, keys: Container[object]) -> Iterator[
 def policy_of(config: KVAtlasConfig) -> str:
     """Return the name of the policy; `plugins` if the configuration has its own."""
     return "plugins" if config.policy == "weights" and config.plugins else config.policy
+
+
+def stages_apart(config: KVAtlasConfig) -> frozenset[str]:
+    """Return the stages beside decode for which a configuration picks servers."""
+    apart = config.disaggregation
+    found: set[str] = set()
+    if apart.is_on:
+        found |= {_ENCODE} if apart.encode else set[str]()
+        found |= {_PREFILL} if apart.uncached_tokens or not apart.encode else set[str]()
+    types = {plugin.known_as: plugin.type for plugin in config.plugins}
+    for profile in config.scheduling_profiles:
+        found |= {profile.name} & {_PREFILL, _ENCODE}
+        found |= {
+            _FILTERS[kind] for each in profile.plugins if (kind := types.get(each.plugin_ref, "")) in _FILTERS
+        }
+    return frozenset(found)

@@ -10,13 +10,13 @@ from dataclasses import replace
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
+from ...configs.policies import stages_apart
 from ...fleet.fleet import Fleet
 from ...fleet.turns import in_turns
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
 from ..doctor.deployment import Counts, Deployment
-from ..doctor.stages.pools import stages_apart
 from ..doctor.stages.visits import Visits
 from .doctor_models import CheckOut, DoctorOut
 from .exposition import collected

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...configs.changes import Change, changes
 from ...configs.errors import ConfigError
 from ...configs.loader import LoadedConfig
-from ...configs.policies import with_policy, with_shadow
+from ...configs.policies import with_shadow
 from ...configs.schema import KVAtlasConfig
 from ...configs.section import PolicyName
 from ...fleet.errors import ConfigRefusedError
@@ -19,7 +19,7 @@ from ..errors import SchedulingError
 from .capacities import with_capacities
 from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
-from .rest_changes import with_changes
+from .rest_changes import in_place, with_changes
 from .weights import with_weights
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class LiveConfig:
         Raises:
             ConfigRefusedError: it cannot be put in force; nothing has changed.
         """
-        return await self._set("PUT /v1/policy", lambda: with_policy(self.loaded, policy))
+        return await self._set("PUT /v1/policy", lambda: in_place(self.loaded, policy))
 
     async def set_shadow(self, policy: PolicyName | None) -> list[Change]:
         """Have a policy decide on live requests without effect, until the configuration file is loaded again.

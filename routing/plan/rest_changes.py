@@ -8,9 +8,10 @@ from hashlib import blake2b
 import msgspec
 
 from ...configs.errors import ConfigError, Problem
-from ...configs.policies import POLICY_NAMES, with_policy, with_shadow
+from ...configs.policies import POLICY_NAMES, stages_apart, with_policy, with_shadow
 from ...configs.schema import KVAtlasConfig
 from ...configs.section import PolicyName
+from ...fleet.errors import ConfigRefusedError
 from .capacities import with_capacities
 from .plan import make_plan
 from .weights import with_weights
@@ -38,6 +39,7 @@ def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str
 
     Raises:
         ConfigError: a policy, or a weight's name or value is impossible.
+        ConfigRefusedError: see `in_place`.
         SchedulingError: the plugins make no profile.
     """
     found = msgspec.structs.replace(
@@ -50,7 +52,7 @@ def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str
         tiers=file.tiers,
     )
     if POLICY in values:
-        found = with_policy(found, _policy(POLICY, values[POLICY]))
+        found = in_place(found, _policy(POLICY, values[POLICY]))
     if SHADOW in values:
         shadow = values[SHADOW]
         found = with_shadow(found, None if shadow is None else _policy(SHADOW, shadow))
@@ -60,6 +62,20 @@ def with_changes(config: KVAtlasConfig, file: KVAtlasConfig, values: Mapping[str
     if weights and found.policy == "weights":
         found = with_weights(found, make_plan(found), weights)
     return found
+
+
+def in_place(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:
+    """Return the configuration with a policy in place of its own, or of its plugins.
+
+    Raises:
+        ConfigRefusedError: the plugins pick servers for several stages, and the policy would pick one of any role.
+    """
+    if (stages := stages_apart(config)) and not config.disaggregation.is_on:
+        raise ConfigRefusedError(
+            f"policy {policy!r} in place of plugins that pick servers for {' and '.join(sorted(stages))} would send "
+            "whole requests to any of them; write policy and disaggregation in the file instead of plugins"
+        )
+    return with_policy(config, policy)
 
 
 def _named(prefix: str, values: Mapping[str, object]) -> dict[str, object]:

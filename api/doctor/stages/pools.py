@@ -1,11 +1,10 @@
-"""The servers of each model by the stages that they do, and the stages that a configuration has apart."""
+"""The servers of each model by the stages that they do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ....configs.schema import KVAtlasConfig
 from ....fleet.endpoint import Endpoint
 from ....scorers.core.decision import ENCODE, PREFILL
 from ....scorers.filters.roles import DECODE_ROLES, ENCODE_ROLES, PREFILL_ROLES, ROLE_LABEL
@@ -23,8 +22,6 @@ ROLES: Mapping[str, frozenset[str | None]] = {
 """Stage -> roles that do it; without role a server decodes."""
 
 KNOWN_ROLES = frozenset[str | None]().union(*ROLES.values())
-
-_FILTERS = {"prefill-filter": PREFILL, "encode-filter": ENCODE}
 
 MAX_NAMES = 3
 """Names of servers in one line of evidence."""
@@ -91,22 +88,6 @@ def _servers(deployment: Deployment) -> Iterator[tuple[Server, Mapping[str, str]
             visit = deployment.visits.get(endpoint.name)
             role = endpoint.labels.get(ROLE_LABEL)
             yield Server(endpoint.name, role, endpoint, visit), endpoint.labels
-
-
-def stages_apart(config: KVAtlasConfig) -> frozenset[str]:
-    """Return the stages beside decode for which a configuration picks servers."""
-    apart = config.disaggregation
-    found: set[str] = set()
-    if apart.is_on:
-        found |= {ENCODE} if apart.encode else set[str]()
-        found |= {PREFILL} if apart.uncached_tokens or not apart.encode else set[str]()
-    types = {plugin.known_as: plugin.type for plugin in config.plugins}
-    for profile in config.scheduling_profiles:
-        found |= {profile.name} & {PREFILL, ENCODE}
-        found |= {
-            _FILTERS[kind] for each in profile.plugins if (kind := types.get(each.plugin_ref, "")) in _FILTERS
-        }
-    return frozenset(found)
 
 
 def named(servers: Iterable[Server]) -> str:

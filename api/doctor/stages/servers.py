@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....configs.policies import stages_apart
 from ....scorers.core.decision import ENCODE, PREFILL
 from ....scorers.filters.roles import ROLE_LABEL
 from ..check import Check, Finding, State
 from ..deployment import Deployment
 from .fitting import misfits
-from .pools import DECODE, KNOWN_ROLES, ROLES, Pool, Server, named, pools, stages_apart
+from .pools import DECODE, KNOWN_ROLES, ROLES, Pool, Server, named, pools
 from .visits import TELLING_PATH, Face
 
 _VERBS = {DECODE: "decodes", PREFILL: "prefills", ENCODE: "encodes"}

@@ -16,9 +16,9 @@ import msgspec
 from ....configs.errors import ConfigError
 from ....configs.file_watch import FileWatch
 from ....configs.observers import ShadowConfig
-from ....configs.policies import with_policy
 from ....configs.schema import KVAtlasConfig
 from ....events.tasks import keep
+from ....fleet.errors import ConfigRefusedError
 from ....scorers.core.base import Rng
 from ....scorers.core.candidates import Candidates
 from ....scorers.core.decision import Decision
@@ -32,6 +32,7 @@ from ....scorers.latency.params import LatencyCostParams
 from ...errors import SchedulingError
 from ...plan.load import load_scheduled
 from ...plan.plan import Plan, make_plan
+from ...plan.rest_changes import in_place
 
 log = logging.getLogger(__name__)
 
@@ -185,27 +186,32 @@ class Shadow:
     def _use(self, found: KVAtlasConfig | None) -> None:
         """Decide by the policy, or by the profile of `found`; if it makes none, the plan before stays in force."""
         self._found = found
-        if self.config.policy is not None:
-            config = with_policy(self._live, self.config.policy)
-        elif found is not None:
-            config = msgspec.structs.replace(
-                self._live,
-                policy=found.policy,
-                weights=found.weights,
-                plugins=found.plugins,
-                scheduling_profiles=found.scheduling_profiles,
-                disaggregation=found.disaggregation,
-            )
-        else:
-            return
         try:
+            config = self._config(found)
+            if config is None:
+                return
             self._plan = make_plan(config, before=self._plan)
-        except SchedulingError as error:
+        except (ConfigRefusedError, SchedulingError) as error:
             self._refuse(error)
             return
         self.refusal = ""
         self._begin()
         log.info("shadow %s decides on live requests, and routes none", self.name)
+
+    def _config(self, found: KVAtlasConfig | None) -> KVAtlasConfig | None:
+        """Return the live configuration with the policy, or with the profile of `found`; None before there is one."""
+        if self.config.policy is not None:
+            return in_place(self._live, self.config.policy)
+        if found is None:
+            return None
+        return msgspec.structs.replace(
+            self._live,
+            policy=found.policy,
+            weights=found.weights,
+            plugins=found.plugins,
+            scheduling_profiles=found.scheduling_profiles,
+            disaggregation=found.disaggregation,
+        )
 
     def _refuse(self, error: Exception) -> None:
         self.refusal = str(error)

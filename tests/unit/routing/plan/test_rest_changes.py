@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import KVAtlasConfig, PluginConfig, SnapshotConfig, WeightsConfig
+from kvatlas.configs.section import PolicyName
+from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.routing.plan.capacities import capacities_of
 from kvatlas.routing.plan.rest_changes import digest, ended_by_file, with_changes
+from support.fleets import make_config
+from support.stages import ALWAYS, staged
 
 FILE = KVAtlasConfig(api_version="kvatlas/v1", weights=WeightsConfig(queue=4))
 
@@ -45,6 +51,29 @@ def test_weights_wait_while_another_policy_is_in_force() -> None:
 def test_impossible_values_of_a_sibling_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         with_changes(FILE, FILE, values)
+
+
+@pytest.mark.parametrize("policy", ["latency", "weights"])
+def test_policy_is_refused_in_place_of_plugins_that_pick_servers_for_stages(policy: PolicyName) -> None:
+    stages = staged(ALWAYS, deciders={"prefill": ALWAYS}).config
+
+    with pytest.raises(ConfigRefusedError, match="pick servers for encode and prefill"):
+        with_changes(stages, stages, {"policy": policy})
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        pytest.param({"plugins": [{"type": "queue-scorer"}]}, id="plugins_of_one_stage"),
+        pytest.param({"disaggregation": {"uncachedTokens": 1}}, id="stages_that_remain"),
+    ],
+)
+def test_policy_takes_the_place_of_what_it_can_do(sections: dict[str, Any]) -> None:
+    config = make_config(**sections)
+
+    found = with_changes(config, config, {"policy": "latency"})
+
+    assert (found.policy, found.plugins, found.disaggregation) == ("latency", (), config.disaggregation)
 
 
 def test_loaded_file_ends_what_it_has_values_for() -> None:

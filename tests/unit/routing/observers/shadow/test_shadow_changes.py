@@ -97,3 +97,19 @@ async def test_plugin_that_is_kept_sees_the_end_of_earlier_requests_when_the_fil
         *(("ended", each) for each in picked),
     ]
     assert shadow.faults == {}
+
+
+async def test_policy_is_not_compared_with_plugins_whose_stages_it_would_not_have() -> None:
+    live = staged(ALWAYS, deciders={"prefill": ALWAYS}).config
+
+    shadow = Shadow(ShadowConfig(policy="latency"), live)
+    assert (
+        shadow.refusal.startswith("policy 'latency' in place of plugins"),
+        shadow.draws(Random(1).random),
+    ) == (
+        True,
+        None,
+    )
+
+    shadow.follow(make_config(disaggregation={"uncachedTokens": 1}))
+    assert shadow.refusal == ""
