@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
 
-from .cases import GRANULARITY, Measured
+from .cases import GRANULARITY, WARM_UP, Measured
 
 _TEMPLATE = Path(__file__).with_name("page.template")
 _WITHIN = 1.02
@@ -31,6 +31,7 @@ def page(found: Sequence[Measured], *, ours: str, seeds: int, limit: int) -> str
         seeds=seeds,
         limit=limit,
         granularity=GRANULARITY,
+        warm_up=WARM_UP,
         ours=ours,
         verdict=verdict_table(found, ours),
         n_cases=len(found),

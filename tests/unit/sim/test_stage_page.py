@@ -92,6 +92,7 @@ def test_page_compares_ours_with_the_best_other_in_each_row() -> None:
     assert "| conversation | 1:3 | 0.12 | +2 % | +2 % | -74 % | -49 % | +2 % | -87 % |" in text
     assert "In 28 of 28 rows `joint` is at most 2 % above" in text
     assert "| 2:2, 25 Gbit/s | 0.08 | 4.00 / 4.0 |" in text
+    assert "at most 50 requests per figure, the first 200 of them not counted" in text
     assert "$" not in text
 
 
