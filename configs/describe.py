@@ -6,12 +6,16 @@ import math
 
 from msgspec import inspect
 
+from .listeners import HOST_PATTERN
 from .units import Duration
 
 _MAX_SHOWN_CHARS = 60
 
 _MAX_PATTERN_CHARS = 20
 """A longer regular expression explains nothing to a reader."""
+
+_FORMS = {HOST_PATTERN: "a host name such as kv.example, *.corp.example or *"}
+"""Longer regular expressions, in words."""
 
 
 def expected(info: inspect.Type) -> str:
@@ -30,9 +34,7 @@ def expected(info: inspect.Type) -> str:
         case inspect.BoolType():
             words = "true or false"
         case inspect.StrType():
-            words = "text" + _length(info.min_length, info.max_length, "characters")
-            if info.pattern and len(info.pattern) <= _MAX_PATTERN_CHARS:
-                words += f" that matches {info.pattern}"
+            words = _text(info)
         case inspect.VarTupleType():
             words = "a list" + _length(info.min_length, info.max_length, "entries")
         case inspect.DictType():
@@ -50,12 +52,22 @@ _INT64 = 2**63 - 1
 """A limit that is not worth words."""
 
 
+def _text(info: inspect.StrType) -> str:
+    if info.pattern in _FORMS:
+        return _FORMS[info.pattern]
+    words = "text" + _length(info.min_length, info.max_length, "characters")
+    is_short = info.pattern is not None and len(info.pattern) <= _MAX_PATTERN_CHARS
+    return f"{words} that matches {info.pattern}" if is_short else words
+
+
 def _limits(info: inspect.IntType | inspect.FloatType) -> str:
     if info.ge is not None and info.le is not None and info.le != _INT64:
         return f" from {_limit(info.ge)} to {_limit(info.le)}"
     if info.ge is not None:
         return f" of at least {_limit(info.ge)}"
-    return f" above {_limit(info.gt)}" if info.gt is not None else ""
+    if info.gt is None:
+        return ""
+    return f" above {_limit(info.gt)}" + (f", at most {_limit(info.le)}" if info.le is not None else "")
 
 
 def _limit(value: float) -> str:
@@ -68,7 +80,7 @@ def _length(low: int | None, high: int | None, unit: str) -> str:
         return f" of {low} to {high} {unit}"
     if low:
         return ", not empty"
-    return ""
+    return f" of at most {high} {unit}" if high else ""
 
 
 def found(value: object) -> str:
@@ -87,5 +99,7 @@ def found(value: object) -> str:
         case str():
             text = repr(value)
             return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}...'"
+        case int() if abs(value) > _INT64:
+            return f"{value}, which is too large"
         case _:
             return str(value)

@@ -38,9 +38,9 @@ MAX_GATHER_S = 0.05
 DRAIN_S = 30.0
 """Default of `server.drainTimeout`, and longest wait for requests in flight when a process stops."""
 
-HostPattern: TypeAlias = Annotated[
-    str, Meta(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?)$", max_length=253)
-]
+HOST_PATTERN = r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?)$"
+
+HostPattern: TypeAlias = Annotated[str, Meta(pattern=HOST_PATTERN, max_length=253)]
 """Name of a host; `*.` in front: every name below it; `*`: every name."""
 
 

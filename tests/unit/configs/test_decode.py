@@ -11,6 +11,7 @@ from msgspec import Meta, inspect
 
 from kvatlas.configs.decode import decode
 from kvatlas.configs.describe import expected, found
+from kvatlas.configs.listeners import HostPattern
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
 
@@ -183,6 +184,8 @@ def test_a_file_without_a_mapping_is_one_problem(data: object) -> None:
         (float("nan"), "nan"),
         (float("-inf"), "infinity"),
         (1.5, "1.5"),
+        (2**63 - 1, "9223372036854775807"),
+        (2**63, "9223372036854775808, which is too large"),
         ("a\nb", r"'a\nb'"),
         ("x" * 100, "'" + "x" * 59 + "...'"),
     ],
@@ -199,7 +202,12 @@ def test_found_values_fit_one_line(value: object, words: str) -> None:
         ),
         pytest.param(float, "a number", id="no_limits"),
         pytest.param(Annotated[float, Meta(gt=0.5)], "a number above 0.5", id="above"),
+        pytest.param(
+            Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1", id="above_and_at_most"
+        ),
         pytest.param(Annotated[int, Meta(ge=2)], "a whole number of at least 2", id="at_least"),
+        pytest.param(Annotated[str, Meta(max_length=9)], "text of at most 9 characters", id="at_most"),
+        pytest.param(HostPattern, "a host name such as kv.example, *.corp.example or *", id="long_pattern"),
     ],
 )
 def test_open_limits_are_left_out(annotation: object, words: str) -> None:
@@ -245,4 +253,6 @@ def test_numbers_that_native_code_cannot_hold_are_refused(section: dict[str, obj
     result = decode({"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"} | section, KVAtlasConfig)
     assert isinstance(result, list)
     (problem,) = result
-    assert problem.message.startswith(f"found {10**30}, expected a whole number from 1 to ")
+    assert problem.message.startswith(
+        f"found {10**30}, which is too large, expected a whole number from 1 to "
+    )

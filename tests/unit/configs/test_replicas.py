@@ -23,7 +23,7 @@ VALKEY = "replicas:\n  transport: valkey\n  valkey: {%s}"
         ),
         pytest.param(
             "replicas: {transport: mesh, name: a/b}",
-            "replicas.name: found 'a/b', expected text that matches ^[^/@]*$",
+            "replicas.name: found 'a/b', expected text of at most 128 characters that matches ^[^/@]*$",
             id="name",
         ),
         pytest.param(

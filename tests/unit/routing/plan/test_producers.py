@@ -278,5 +278,7 @@ def test_burst_of_nobody_is_refused(key: str) -> None:
 
 
 def test_capacity_that_the_index_cannot_hold_is_refused() -> None:
-    with pytest.raises(SchedulingError, match=f"lruCapacityPerServer: found {10**30}, expected"):
+    with pytest.raises(
+        SchedulingError, match=f"lruCapacityPerServer: found {10**30}, which is too large, expected"
+    ):
         planned(approx("g", lruCapacityPerServer=10**30, autoTune=False), reads("g"))
