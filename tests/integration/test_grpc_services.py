@@ -134,6 +134,9 @@ async def test_text_is_scored_by_load_alone_when_there_is_no_tokenizer(
             ScoreRequest(messages="[secret"), grpc.StatusCode.INVALID_ARGUMENT, "messages is no JSON", id="no_json"
         ),
         pytest.param(
+            ScoreRequest(messages="{}"), grpc.StatusCode.INVALID_ARGUMENT, "invalid request: messages: Expected", id="no_list"
+        ),
+        pytest.param(
             ScoreRequest(prompt="Hello"), grpc.StatusCode.UNAVAILABLE, "no endpoint is configured", id="no_endpoint"
         ),
     ],

@@ -307,7 +307,8 @@ def direct_request(
             if found is not None:
                 raw, prompt = _raw_chat(model, messages), found.prompt
     except msgspec.ValidationError as error:
-        raise PromptMissingError(f"invalid request: {error}") from error
+        field = "token_ids" if token_ids is not None else "messages"
+        raise PromptMissingError(f"invalid request: {field}: {error}") from error
     if prompt is None:
         raise PromptMissingError(
             "invalid request: must have one of prompt, messages and token_ids, and it must not be empty"
