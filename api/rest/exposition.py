@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
+import select
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -66,7 +66,7 @@ def _text(registry: Collector) -> bytes:
     pieces: list[bytes] = []
     for piece in _pieces(registry):
         pieces.append(piece)
-        time.sleep(0)
+        select.select((), (), (), 0)  # unlike `time.sleep`, also beside a library that fakes the clock
     return b"".join(pieces)
 
 

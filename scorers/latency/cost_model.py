@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from operator import mul
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..core.model import RequestView
 from ..core.operations import float_cells
 from ..core.shared import SharedSums
 from .accounts import Accounts
+from .expected import Expected
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .groups import FitReport
@@ -25,7 +25,7 @@ from .lengths import OutputLengths
 from .lines import ATTENTION, LOG_PACE, MEMORY, N_FEATURES, N_LINES, PREFILL, QUEUE, TOKENS_IN_USE
 from .means import RunningMean, SharedMeans
 from .open_request import OpenRequest
-from .operations import cost_totals, same_everywhere
+from .operations import cost_totals
 from .params import LatencyCostParams
 from .tpot import REQUESTS, TOKEN, TOKEN_MS, TpotCosts
 from .ttft import TtftCosts
@@ -46,51 +46,6 @@ MAX_PROFILES = 4
 NOTHING_OWN: FloatArray = np.zeros((N_LINES, 1))
 NOTHING_OWN[TOKENS_IN_USE] = math.nan
 NOTHING_OWN.flags.writeable = False
-
-
-class Expected(NamedTuple):
-    """What is expected of one request on each candidate.
-
-    Attributes:
-        request: the request.
-        candidates: the endpoints.
-        accounts: see `Accounts.columns`.
-        features: of the time to first token, shape (d, n).
-        costs: milliseconds per unit of each, the pace of the endpoints included; shape (d, n).
-        ttft_ms: expected milliseconds to first token, by endpoint.
-        residence_ms: see `CostModel.residence_ms`.
-        pace: factor of all times of each endpoint, or 1.
-        sharing: own requests under way that share leading tokens of its prompt.
-    """
-
-    request: RequestView
-    candidates: Candidates
-    accounts: FloatArray
-    features: FloatArray
-    costs: FloatArray
-    ttft_ms: FloatArray
-    residence_ms: float
-    pace: FloatArray | float
-    sharing: Sequence[Sharing] = ()
-
-    def is_of(self, request: RequestView) -> bool:
-        """Return whether it is of this request, which every profile may see with other peer labels."""
-        own = self.request
-        if own is request:
-            return True
-        if own.headers is not request.headers or own.prefix is not request.prefix:
-            return False
-        return own.now == request.now and own.n_tokens == request.n_tokens
-
-    @property
-    def terms_ms(self) -> FloatArray:
-        """Milliseconds of each feature, in the order of `CostModel.terms`; shape (d, n)."""
-        return self.costs * self.features
-
-    @property
-    def is_new(self) -> bool:
-        """See `same_everywhere`."""
-        return same_everywhere(self.features[PREFILL])
 
 
 class CostModel:

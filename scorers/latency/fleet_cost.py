@@ -18,7 +18,7 @@ from ..core.registry import Registry
 from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
-from .cost_model import Expected
+from .expected import Expected
 from .lines import N_FEATURES, PLACED_S
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit

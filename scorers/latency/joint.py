@@ -12,7 +12,8 @@ from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
-from .cost_model import NOTHING_OWN, CostModel, Expected
+from .cost_model import NOTHING_OWN, CostModel
+from .expected import Expected
 from .features import Typical
 from .fit import MAX_MILLISECONDS
 from .lines import MEMORY, QUEUE

@@ -11,7 +11,8 @@ from ..core.columns import FloatArray, RowArray
 from ..core.decision import Decision
 from ..core.slo import Slo
 from .attainment import TPOT_ERROR, TTFT_ERROR, chances
-from .cost_model import CostModel, Expected
+from .cost_model import CostModel
+from .expected import Expected
 
 STEP = math.log(1.1)
 """Objectives for the time per output token are rounded to powers of 1.1: a prediction is not closer."""

@@ -11,7 +11,7 @@ import numpy as np
 from ..core.candidates import Candidates
 from ..core.columns import FloatArray
 from ..core.model import RequestView
-from .cost_model import Expected
+from .expected import Expected
 from .features import Typical
 from .groups import FitReport
 from .lines import N_AHEAD, WORK

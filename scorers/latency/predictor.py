@@ -19,7 +19,8 @@ from ..core.predictions import Predictions
 from ..core.registry import Registry
 from ..core.shared import SharedSums
 from ..core.slo import slo_of
-from .cost_model import CostModel, Expected
+from .cost_model import CostModel
+from .expected import Expected
 from .objectives import tpot_limit
 from .params import LatencyCostParams
 

@@ -9,7 +9,8 @@ from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.latency.accounts import SPARE_ROWS
-from kvatlas.scorers.latency.cost_model import CostModel, Expected
+from kvatlas.scorers.latency.cost_model import CostModel
+from kvatlas.scorers.latency.expected import Expected
 from kvatlas.scorers.latency.lines import BOOKED, N_AHEAD, QUEUE, TOKENS_AHEAD, TOKENS_HELD, WORK
 from kvatlas.scorers.latency.params import LatencyCostParams
 from support.candidates import endpoint
