@@ -6,9 +6,10 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -194,11 +195,7 @@ async def cluster(folder: Path) -> AsyncGenerator[list[Server]]:
         for number, each in enumerate(servers[:3]):
             first, last = number * N_SLOTS // 3, (number + 1) * N_SLOTS // 3 - 1
             await each.call("CLUSTER", "ADDSLOTSRANGE", first, last)
-        for each in servers:
-            bus = each.options[-1]
-            await servers[0].call("CLUSTER", "MEET", "127.0.0.1", each.port, bus)
-
-        await _until_all_have(servers, "cluster_known_nodes:6")
+        await _until_all_have(servers, "cluster_known_nodes:6", before=partial(_meet, servers))
         for number, each in enumerate(servers[3:]):
             await each.call("CLUSTER", "REPLICATE", ids[number])
         await _until_all_have(servers, "cluster_state:ok")
@@ -207,10 +204,22 @@ async def cluster(folder: Path) -> AsyncGenerator[list[Server]]:
         yield servers
 
 
-async def _until_all_have(servers: Sequence[Server], line: str) -> None:
-    """Wait until each server says so of its cluster."""
+async def _meet(servers: Sequence[Server]) -> None:
+    """Let the first server meet those that it does not know; one that has not answered within a second is forgotten."""
+    known: bytes = await servers[0].call("CLUSTER", "NODES")
+    for each in servers[1:]:
+        if f":{each.port}@".encode() not in known:
+            await servers[0].call("CLUSTER", "MEET", "127.0.0.1", each.port, each.options[-1])
+
+
+async def _until_all_have(
+    servers: Sequence[Server], line: str, *, before: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Wait until each server says so of its cluster; `before` is done before each look."""
 
     async def have() -> bool:
+        if before is not None:
+            await before()
         found: list[bytes] = [await each.call("CLUSTER", "INFO") for each in servers]
         return all(f"{line}\r\n".encode() in each for each in found)
 
