@@ -76,6 +76,5 @@ def _pieces(registry: Collector) -> Iterator[bytes]:
         for start in range(0, max(1, len(family.samples)), PIECE):
             piece.samples = family.samples[start : start + PIECE]
             text = generate_latest(_Collected([piece]))
-            yield (
-                text.split(b"\n", 2)[2] if start else text
-            )  # help and type stand before the first sample alone
+            # help and type stand before the first sample alone
+            yield text.split(b"\n", 2)[2] if start else text

@@ -320,9 +320,8 @@ class Accounts:
 
     def _unbook(self, request: OpenRequest) -> None:
         request.is_booked = False
-        self._cells[BOOKED, request.row] -= (
-            request.tokens
-        )  # whole numbers, which add up without rounding errors
+        # whole numbers, which add up without rounding errors
+        self._cells[BOOKED, request.row] -= request.tokens
 
     def _count_tokens(self, row: int) -> None:
         """Follow the prompts on an endpoint."""

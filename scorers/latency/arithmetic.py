@@ -167,8 +167,8 @@ def fleet_costs(
     """
     n_tokens, typical_tokens, factor, most, residency_ms, lost, here, scale_ms, n_output = numbers
     lost_ms = lost * _mean(costs[PREFILL])
-    response_ms: FloatArray = np.zeros(len(ttft_ms))
-    response_ms += n_output * np.maximum(0.0, token_ms - ALIKE * np.minimum.reduce(token_ms, initial=np.inf))
+    slower_ms = np.maximum(0.0, token_ms - ALIKE * np.minimum.reduce(token_ms, initial=np.inf))
+    response_ms = n_output * slower_ms + np.zeros(len(ttft_ms))
     n_anywhere = float(np.add.reduce(state[TOKENS])) / max(1, len(ttft_ms)) / typical_tokens
     shifted = (np.count_nonzero(features[MEMORY] > 0.0) - 1) / max(1, len(ttft_ms) - 1)  # of the others
     shifted *= shifted

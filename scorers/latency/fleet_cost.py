@@ -188,13 +188,12 @@ class FleetCostScorer(LatencyCostScorer):
         own, (others, memory, copy, response) = parts[:N_OWN], parts[N_OWN : len(COST_PARTS)]
         if slo.ttft_ms is not None:
             own = own * misses  # a first token within the objective need not come sooner
+        spent = own[COST_PARTS.index("prefill")] + others + memory  # a copy saves no more than it costs
         found = [
             *own,
             others,
             memory,
-            np.maximum(
-                copy, -own[COST_PARTS.index("prefill")] - others - memory
-            ),  # it saves no more than it costs
+            np.maximum(copy, -spent),
             response,
             params.miss_ms * misses,
             params.miss_ms * endangered(model, expected, self._running),

@@ -252,15 +252,15 @@ PyObject* fleet_costs(PyObject*, Call call) {
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);
             const double cost_ms = own_ms(0, row) - shifted * term(kMemory) + others_ms + memory_ms + response_ms;
             const std::array<double, 10> found{term(kOverhead) + term(kBatch) + term(kAdapter),
-                                              term(kQueue) + (1.0 - shifted) * term(kMemory),
-                                              term(kPrefill) + term(kAttention),
-                                              load_ms,
-                                              others_ms,
-                                              memory_ms,
-                                              0.0,
-                                              response_ms,
-                                              cost_ms,
-                                              work_ms + others_ms + displaced_ms};
+                                               term(kQueue) + (1.0 - shifted) * term(kMemory),
+                                               term(kPrefill) + term(kAttention),
+                                               load_ms,
+                                               others_ms,
+                                               memory_ms,
+                                               0.0,
+                                               response_ms,
+                                               cost_ms,
+                                               work_ms + others_ms + displaced_ms};
             for (size_t line = 0; line < found.size(); ++line) part(line, row) = found[line];
         }
         const auto rank = [&](size_t row) { return std::isnan(part(8, row)) ? std::numeric_limits<double>::infinity() : part(8, row); };

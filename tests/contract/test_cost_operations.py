@@ -143,6 +143,20 @@ def waits(**given: Any) -> object:
     return native.refine_waits(**(arguments | given))
 
 
+def prices(**given: Any) -> object:
+    arguments: dict[str, Any] = {
+        "ttft_ms": np.ones(2), "features": np.ones((9, 2)), "costs": np.ones((9, 2)), "accounts": ACCOUNTS,
+        "state": STATE, "displaced": np.ones(2), "token_ms": np.ones(2), "sharing": np.zeros((2, 0)),
+        "numbers": (1.0,) * 9,
+    }  # fmt: skip
+    return native.fleet_costs(**(arguments | given))
+
+
+@pytest.mark.parametrize("call", [quantities, waits, prices])
+def test_arguments_are_well_formed_without_a_change(call: Callable[[], object]) -> None:
+    call()
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -162,48 +176,10 @@ def waits(**given: Any) -> object:
         pytest.param(lambda: waits(survival=np.zeros(3)), id="survival"),
         pytest.param(lambda: waits(features=np.zeros((3, 2))), id="features"),
         pytest.param(lambda: waits(features=np.zeros((9, 4))[:, ::2]), id="stride"),
-        pytest.param(
-            lambda: native.fleet_costs(
-                np.ones(2),
-                STATE,
-                np.ones((7, 3)),
-                ACCOUNTS,
-                STATE,
-                np.ones(2),
-                np.ones(2),
-                np.zeros((2, 0)),
-                (0.0,) * 9,
-            ),
-            id="prices",
-        ),
-        pytest.param(
-            lambda: native.fleet_costs(
-                np.ones(2),
-                STATE,
-                np.ones((N_STATE, 1)),
-                ACCOUNTS,
-                STATE,
-                np.ones(2),
-                np.ones(2),
-                np.zeros((1, 3)),
-                (0.0,) * 9,
-            ),
-            id="sharing",
-        ),
-        pytest.param(
-            lambda: native.fleet_costs(
-                np.ones(2),
-                STATE,
-                np.ones((7, 2)),
-                ACCOUNTS,
-                STATE,
-                np.ones(2),
-                np.ones(2),
-                np.zeros((2, 0)),
-                (0.0,) * 9,
-            ),
-            id="prices_of_loads",
-        ),
+        pytest.param(lambda: prices(costs=np.ones((9, 3))), id="prices"),
+        pytest.param(lambda: prices(costs=np.ones((7, 2))), id="prices_of_loads"),
+        pytest.param(lambda: prices(token_ms=np.ones(3)), id="token_times"),
+        pytest.param(lambda: prices(sharing=np.zeros((1, 3))), id="sharing"),
         pytest.param(
             lambda: native.add_observation(np.zeros((2, 2)), np.zeros(3), [1.0, 1.0], 1.0, 1.0, 1.0),
             id="products",
