@@ -392,3 +392,4 @@ def test_commands_of_the_guide_make_objects_that_an_api_server_accepts(
         check(manifest)
     image = container(only(manifests, "Deployment"), "epp")["image"]
     assert image.startswith("REGISTRY/kvatlas:")
+    assert yaml.safe_load(only(manifests, "ConfigMap")["data"]["kvatlas.yaml"])["policy"] == "latency"

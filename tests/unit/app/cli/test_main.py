@@ -118,7 +118,7 @@ def test_shown_file_means_the_same_when_loaded_again(name: str, tmp_path: Path) 
 
     written: dict[str, Any] = yaml.safe_load(stdout)
     assert (status, written) == (0, yaml.safe_load(shown))
-    assert ("weights" in written) == (name in ("default", "two-servers"))
+    assert ("weights" in written) == (name == "default")
 
 
 def test_shown_file_has_the_tiers_as_the_producers_say() -> None:
