@@ -141,7 +141,7 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		$(BIN)/pytest tests/contract tests/unit/events tests/integration/test_inboxes.py tests/unit/indexer tests/unit/api/http2 \
 			tests/integration/test_http2_traffic.py tests/integration/test_http2_handshakes.py \
-			tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
+			tests/unit/api/extproc tests/unit/scorers $(NATIVE_TOKENIZATION_TESTS)
 
 NATIVE_THREAD_TESTS := tests/unit/test_native_threads.py tests/unit/indexer/test_native_index.py tests/unit/indexer/test_native_paths.py \
 	tests/unit/tokenization/encoding/test_segment_encoder.py tests/unit/tokenization/encoding/test_segment_cache.py \
