@@ -314,6 +314,22 @@ def test_first_event_of_a_series_that_did_not_exist_fires(
     check_alert(alert, {series: values}, fires=fires, folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("leads", "fires"), [pytest.param(1, False, id="another_one"), pytest.param(0, True, id="none")]
+)
+def test_replica_that_waits_to_lead_is_not_ready_without_alert_while_another_one_leads(
+    leads: int, *, fires: bool, tmp_path: Path
+) -> None:
+    waiting, leader = (f'{{job="kvatlas",instance="{name}:9090"}}' for name in ("a", "b"))
+    series = {
+        f"kvatlas_ready{waiting}": flat(0),
+        f"kvatlas_leads{waiting}": flat(0),
+        f"kvatlas_ready{leader}": flat(1),
+        f"kvatlas_leads{leader}": flat(leads),
+    }
+    check_alert("KvatlasNotReady", series, fires=fires, folder=tmp_path)
+
+
 def check_alert(alert: str, series: dict[str, str], *, fires: bool, folder: Path) -> None:
     """Check with promtool whether an alert fires after an hour of one sample per minute."""
     rule = next(rule for rule in alerts() if rule["alert"] == alert)
