@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import typer
 
-from .exit_status import NOT_GOOD, load_or_fail
+from .exit_status import NOT_GOOD, fail, load_or_fail
 from .options import FileArgument, IgnoreUnknown
 
 app = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
@@ -15,14 +15,17 @@ app = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
 
 @app.command("check")
 def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
-    """Check a file and the endpoints it lists. Status 1: not valid; the errors name place and reason."""
+    """Check a file, the endpoints it lists and its shadow. Status 1: not valid; the errors name place and reason."""
     from rich.console import Console
 
+    from ...routing.observers.shadow.shadow import shadow_problem
     from ...routing.plan.config_files import ConfigFiles
     from ...routing.plan.plan import make_plan
 
     loaded = load_or_fail(ConfigFiles(file, ignore_unknown=ignore_unknown_plugins).load, refused=NOT_GOOD)
     plan = make_plan(loaded.config)
+    if problem := shadow_problem(plan.config):
+        fail(f"{file}: shadow.{'policy' if plan.config.shadow.policy else 'file'}: {problem}", NOT_GOOD)
     console = Console(soft_wrap=True, highlight=False)
     for note in (*loaded.notes, *plan.notes):
         console.print(note, markup=False)

@@ -40,6 +40,43 @@ POLL_S = 0.25
 """Time between two checks of the file."""
 
 
+def shadow_problem(live: KVAtlasConfig) -> str:
+    """Return why the shadow that a configuration names cannot be used; empty if it can be, or if there is none.
+
+    Reads the shadow's file.
+    """
+    config, found = live.shadow, None
+    if config.policy is None and not config.file:
+        return ""
+    try:
+        if config.policy is None:
+            found = load_scheduled(Path(config.file)).config
+        make_plan(_shadowing(config, live, found))
+    except (ConfigError, ConfigRefusedError, SchedulingError) as error:
+        return str(error)
+    return ""
+
+
+def _shadowing(config: ShadowConfig, live: KVAtlasConfig, found: KVAtlasConfig | None) -> KVAtlasConfig:
+    """Return the live configuration with the shadow's policy, or with the profile of its file's content.
+
+    Raises:
+        ConfigRefusedError: the policy cannot stand in place of the live plugins.
+    """
+    if config.policy is not None:
+        return in_place(live, config.policy)
+    if found is None:
+        raise ValueError("a policy or a file")
+    return msgspec.structs.replace(
+        live,
+        policy=found.policy,
+        weights=found.weights,
+        plugins=found.plugins,
+        scheduling_profiles=found.scheduling_profiles,
+        disaggregation=found.disaggregation,
+    )
+
+
 class Shadow:
     """A shadow with its own plugins, which learn from the real responses. For one event loop; no locks.
 
@@ -187,31 +224,15 @@ class Shadow:
         """Decide by the policy, or by the profile of `found`; if it makes none, the plan before stays in force."""
         self._found = found
         try:
-            config = self._config(found)
-            if config is None:
+            if self.config.policy is None and found is None:
                 return
-            self._plan = make_plan(config, before=self._plan)
+            self._plan = make_plan(_shadowing(self.config, self._live, found), before=self._plan)
         except (ConfigRefusedError, SchedulingError) as error:
             self._refuse(error)
             return
         self.refusal = ""
         self._begin()
         log.info("shadow %s decides on live requests, and routes none", self.name)
-
-    def _config(self, found: KVAtlasConfig | None) -> KVAtlasConfig | None:
-        """Return the live configuration with the policy, or with the profile of `found`; None before there is one."""
-        if self.config.policy is not None:
-            return in_place(self._live, self.config.policy)
-        if found is None:
-            return None
-        return msgspec.structs.replace(
-            self._live,
-            policy=found.policy,
-            weights=found.weights,
-            plugins=found.plugins,
-            scheduling_profiles=found.scheduling_profiles,
-            disaggregation=found.disaggregation,
-        )
 
     def _refuse(self, error: Exception) -> None:
         self.refusal = str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,59 @@ def test_check_names_an_unknown_plugin_and_may_leave_it_out(unknown: Path) -> No
     assert "line 3, plugins[1].type: found 'moon-scorer', which kvatlas does not have" in refused[2]
     assert status == 0
     assert "plugin moon-scorer is left out: kvatlas does not have its type\n" in stdout
+
+
+STAGES = (
+    "plugins: [{type: queue-scorer}, {type: prefill-filter}, {type: decode-filter}, {type: disagg-profile-handler}]\n"
+    "schedulingProfiles:\n"
+    "- {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: queue-scorer}]}\n"
+    "- {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: queue-scorer}]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("live", "shadow", "message"),
+    [
+        pytest.param(
+            "shadow: {file: other.yaml}\n", None, r"shadow\.file: .*other\.yaml: no such file", id="no_file"
+        ),
+        pytest.param(
+            "shadow: {file: other.yaml}\n",
+            "weights: {queue: -1}\n",
+            r"shadow\.file: .*weights\.queue.*-1",
+            id="bad_file",
+        ),
+        pytest.param(
+            "shadow: {policy: latency}\n" + STAGES,
+            None,
+            r"shadow\.policy: .*prefill",
+            id="policy",
+        ),
+    ],
+)
+def test_check_names_a_shadow_that_cannot_be_used(
+    live: str, shadow: str | None, message: str, tmp_path: Path
+) -> None:
+    head = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
+    if shadow is not None:
+        (tmp_path / "other.yaml").write_text(head + shadow)
+    file = tmp_path / "kvatlas.yaml"
+    file.write_text(head + live)
+
+    status, stdout, stderr = run("config", "check", file)
+
+    assert (status, stdout) == (1, "")
+    assert re.search(message, stderr), stderr
+
+
+@pytest.mark.parametrize("shadow", ["{policy: latency}", "{file: kvatlas.yaml}"])
+def test_check_accepts_a_shadow_that_can_be_used(shadow: str, tmp_path: Path) -> None:
+    file = tmp_path / "kvatlas.yaml"
+    file.write_text(f"apiVersion: kvatlas/v1\nkind: KVAtlasConfig\nshadow: {shadow}\n")
+
+    status, _, stderr = run("config", "check", file)
+
+    assert (status, stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["default", "two-servers", "tiered-v0.4", "tiered-v1", "precise", "sidecar"])
