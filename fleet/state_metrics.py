@@ -98,7 +98,7 @@ def _unrouted(subscriber: Subscriber) -> Iterator[Metric]:
 
 
 def _scrapes(fleet: Fleet) -> Iterator[Metric]:
-    scrapes = counter("scrapes", "Reads of an endpoint's /metrics.", "endpoint")
+    scrapes = counter("scrapes", "Successful reads of an endpoint's /metrics.", "endpoint")
     errors = counter("scrape_errors", "Failed reads of an endpoint's /metrics.", "endpoint", "reason")
     intervals = gauge("scrape_interval_seconds", "Current time between two reads.", "endpoint")
     ages = gauge("load_age_seconds", "Age of an endpoint's load; absent if stale.", "endpoint")
