@@ -67,11 +67,16 @@ class Feedback:
                 booking.unseen()
             elif booking is not None:
                 booking.ended()
-        if completion.was_computed:
+        predictions = picker.fleet.predictions
+        if not completion.was_computed:
+            settle = predictions.withdraw
+        elif completion.response.time_to_first_byte_s is None and not completion.is_hidden:
+            settle = predictions.begun  # nobody saw the response begin, but it is over
+        else:
             return
         for prediction in (route.prediction, *(part.prediction for part in route.parts)):
             if prediction is not None:
-                picker.fleet.predictions.withdraw(prediction)
+                settle(prediction)
 
     def _audit(self, route: Route, completion: Completion) -> None:
         """Audit a request if the engine counted what it reused, and the response is the picked endpoint's."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from array import array
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -195,6 +197,29 @@ async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: 
     Feedback(picker).ended(completed(route))
 
     assert learner.times == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_hidden", "n_open"),
+    [
+        pytest.param(Outcome.ROUTED, False, 0, id="the_gateway_shows_only_that_it_ended"),
+        pytest.param(Outcome.COMPLETED, False, 0, id="the_response_has_no_body"),
+        pytest.param(Outcome.ROUTED, True, 1, id="the_response_may_still_come"),
+    ],
+)
+async def test_prediction_waits_no_longer_for_a_response_when_its_request_has_ended(
+    picker: Picker, fleet: Fleet, outcome: Outcome, *, is_hidden: bool, n_open: int
+) -> None:
+    now, fleet.predictions.ttl_s = time.monotonic(), 2.0
+    prediction = fleet.predictions.foreign(
+        "a", array("Q", [1, 2]), block_size=16, lookahead=0, now=now, ttl_s=2, wait_s=600
+    )
+    route = replace(await routed(picker), prediction=prediction)
+
+    Feedback(picker).ended(Completion("", route, outcome, is_hidden=is_hidden))
+    fleet.predictions.expire(now=now + 3)
+
+    assert fleet.predictions.n_open == n_open
 
 
 class Failing(Learner):
