@@ -337,25 +337,54 @@ def check_alert(alert: str, series: dict[str, str], *, fires: bool, folder: Path
         msgspec.yaml.encode({"groups": [{"name": "kvatlas", "rules": [rule]}]})
     )
     firing = f'{{alertname="{alert}",alertstate="firing"}}'
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": [
-                    {
-                        "expr": f"count by (alertname, alertstate) (ALERTS{firing})",
-                        "eval_time": "1h",
-                        "exp_samples": [{"labels": firing, "value": 1}] if fires else [],
-                    }
-                ],
-            }
-        ],
+    query = f"count by (alertname, alertstate) (ALERTS{firing})"
+    check_query(query, series, {firing: 1} if fires else {}, folder, "rules.yaml")
+
+
+def check_query(
+    query: str, series: dict[str, str], wanted: dict[str, int], folder: Path, *rule_files: str
+) -> None:
+    """Check with promtool what a query returns after an hour of one sample per minute."""
+    expected = [{"labels": labels, "value": value} for labels, value in wanted.items()]
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": query, "eval_time": "1h", "exp_samples": expected}],
     }
+    test = {"rule_files": rule_files, "evaluation_interval": "1m", "tests": [case]}
     (folder / "test.yaml").write_bytes(msgspec.yaml.encode(test))
 
     result = promtool("test", "rules", folder / "test.yaml")
 
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+REPLICAS = tuple(f'job="llm/qwen-epp",instance="{name}:9090"' for name in "ab")
+"""Labels of two replicas that the chart's PodMonitor has scraped."""
+
+
+@pytest.mark.parametrize(
+    ("panel", "series", "wanted"),
+    [
+        pytest.param("Blocks held", {'kvatlas_residencies{endpoint="s",tier="gpu",%s}': 7}, {'{endpoint="s",tier="gpu"}': 7}, id="blocks"),
+        pytest.param(
+            "Publishers by trust",
+            {'kvatlas_publisher_trust{endpoint="s",rank="0",state="live",%s}': 1, 'kvatlas_publisher_trust{endpoint="t",rank="0",state="live",%s}': 1},
+            {'{state="live"}': 2},
+            id="trust",
+        ),
+        pytest.param("Requests in flight", {'kvatlas_in_flight_requests{endpoint="s",%s}': 3}, {'{endpoint="s"}': 6}, id="in_flight"),
+        pytest.param(
+            "Memory of kvatlas",
+            {"kvatlas_ready{%s}": 1, "process_resident_memory_bytes{%s}": 9, 'process_resident_memory_bytes{job="node",instance="n:1"}': 5},
+            {f"process_resident_memory_bytes{{{labels}}}": 9 for labels in REPLICAS},
+            id="memory",
+        ),
+    ],
+)  # fmt: skip
+def test_panel_shows_two_replicas_of_one_fleet(
+    panel: str, series: dict[str, int], wanted: dict[str, int], tmp_path: Path
+) -> None:
+    query = next(each.expression for each in queries() if each.where == panel).replace("$instance", ".*")
+    both = {name.replace("%s", labels): flat(value) for name, value in series.items() for labels in REPLICAS}
+    check_query(query, both, wanted, tmp_path)
