@@ -105,20 +105,22 @@ async def test_every_query_names_metrics_labels_and_values_that_a_scrape_has() -
     for query in asked:
         found = NAME.findall(query.expression)
         assert found, query
+        every = set(OF_PROMETHEUS)
         for name, matchers in found:
             assert name in series, f"{query.where}: no series {name}"
             page_labels, meaning = pages.get(re.sub(r"_bucket$", "", name), (set[str](), ""))
             labels = set(series[name]) | page_labels | OF_PROMETHEUS
-            assert query.labels_by <= labels, f"{query.where}: {name} has {labels}"
+            every |= labels
             for label, pattern in MATCHER.findall(matchers):
                 assert label in labels, f"{query.where}: {name} has no label {label}"
                 if label not in OF_PROMETHEUS:
                     for value in pattern.split("|"):
                         known = value in series[name].get(label, ()) or re.search(rf"\b{value}\b", meaning)
                         assert known, f"{query.where}: {label} of {name} is never {value}"
-            shown = set(SHOWN.findall(query.text)) - {"value"}
-            kept = query.labels_by or labels
-            assert shown <= kept | OF_PROMETHEUS, f"{query.where}: {shown - kept} is not kept by the query"
+        assert query.labels_by <= every, f"{query.where}: its series have {every}"
+        shown = set(SHOWN.findall(query.text)) - {"value"}
+        kept = query.labels_by or every
+        assert shown <= kept | OF_PROMETHEUS, f"{query.where}: {shown - kept} is not kept by the query"
     assert len(asked) > 40
 
 
@@ -215,6 +217,7 @@ def shares(counter: str, label: str, **by: float) -> dict[str, str]:
 
 
 TRUST = 'kvatlas_publisher_trust{endpoint="a",rank="0",state="%s"}'
+APPLIED = 'kvatlas_stream_applied_total{endpoint="a",rank="0"}'
 LOST = 'kvatlas_stream_lost_total{endpoint="a",rank="0"}'
 REJECTED = 'kvatlas_events_rejected_total{endpoint="a",reason="bad_hash"}'
 UNROUTED = 'kvatlas_messages_unrouted_total{reason="not_a_topic"}'
@@ -243,8 +246,8 @@ DAY_S = 86400
 FIRING_AND_SILENT: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "KvatlasNotReady": ({"kvatlas_ready": flat(0)}, {"kvatlas_ready": flat(1)}),
     "KvatlasEndpointUnheard": (
-        {TRUST % "stale": flat(1), TRUST % "live": flat(0)},
-        {TRUST % "stale": flat(0), TRUST % "dark": flat(0), TRUST % "live": flat(1)},
+        {TRUST % "stale": flat(1), TRUST % "live": flat(0), APPLIED: flat(0)},
+        {TRUST % "stale": flat(0), TRUST % "dark": flat(0), TRUST % "live": flat(1), APPLIED: flat(0)},
     ),
     "KvatlasEventsLost": ({LOST: rising(1)}, {LOST: flat(7)}),
     "KvatlasEventsUnreadable": ({REJECTED: rising(1)}, {REJECTED: flat(7)}),
@@ -328,6 +331,10 @@ def test_replica_that_waits_to_lead_is_not_ready_without_alert_while_another_one
         f"kvatlas_leads{leader}": flat(leads),
     }
     check_alert("KvatlasNotReady", series, fires=fires, folder=tmp_path)
+
+
+def test_endpoint_that_is_to_publish_no_events_raises_no_alert(tmp_path: Path) -> None:
+    check_alert("KvatlasEndpointUnheard", {TRUST % "dark": flat(1)}, fires=False, folder=tmp_path)
 
 
 def check_alert(alert: str, series: dict[str, str], *, fires: bool, folder: Path) -> None:
