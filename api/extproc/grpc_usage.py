@@ -5,10 +5,12 @@ Known messages: GenerateResponse and EmbedResponse of vLLM, and JSON bodies insi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...routing.outcome import Usage, UsageGap
 from ...tokenization.errors import MessageFormatError, MessageTooComplexError
 from ...tokenization.requests.grpc_frame import PREFIX_BYTES
-from ...tokenization.requests.protobuf import FieldReader
+from ...tokenization.requests.protobuf import FieldReader, n_varints
 from .passing import Reading, Report
 from .usage import FREE_LINE_BYTES, MAX_COUNT, MAX_HELD_BYTES, Budget, json_usage
 
@@ -24,6 +26,7 @@ MAX_FIELDS = 64
 _CHUNK, _COMPLETE = 1, 2
 _HTTP_BODY_DATA = 2
 _EMBED_PROMPT_TOKENS = 2
+_TOKEN_IDS = 1
 _COUNTS = {_CHUNK: (2, 3, 4), _COMPLETE: (3, 4, 5)}
 """Message -> fields of its prompt, completion and cached tokens."""
 
@@ -31,7 +34,11 @@ _NOT_READ = (MessageFormatError, MessageTooComplexError)
 
 
 class GrpcMessages:
-    """Messages, cut anywhere. Counts of a later one replace those of an earlier one.
+    """Messages, cut anywhere. Counts of a later one replace those of an earlier one, but for generated tokens, which add up.
+
+    A stream has messages with the tokens that are new, and one at the end of each choice, which repeats the last of them, or has
+    them all. Otherwise there is one message with all tokens of each choice.
+    Source: smg_grpc_servicer.vllm, the service of `vllm serve --grpc`.
 
     Args:
         budget: accounts for held bytes.
@@ -53,6 +60,10 @@ class GrpcMessages:
         self._n_messages = 0
         """Of the current piece."""
         self._is_lost = False
+        self._n_output = {_CHUNK: 0, _COMPLETE: 0}
+        """Tokens generated so far, by kind of message."""
+        self._is_partial = False
+        """Whether a message was not read."""
         self._usage: Usage | None = None
         self._gap = UsageGap.ABSENT
 
@@ -64,7 +75,8 @@ class GrpcMessages:
         self._n_messages = 0
         while data:
             if self._n_messages > MAX_MESSAGES:
-                self._gap, self._is_lost = UsageGap.TOO_LONG, True
+                self._leave_out(UsageGap.TOO_LONG)
+                self._is_lost = True
                 self._held.clear()
                 return
             if self._n_skipped:
@@ -102,9 +114,9 @@ class GrpcMessages:
         self._n_messages += 1
         if len(self._held) == n_wanted:
             if self._n_messages > MAX_READ:
-                self._gap = UsageGap.TOO_LONG
+                self._leave_out(UsageGap.TOO_LONG)
             elif self._held[0]:
-                self._gap = UsageGap.ENCODED
+                self._leave_out(UsageGap.ENCODED)
             else:
                 self._read(memoryview(bytes(self._held))[PREFIX_BYTES:])
         else:
@@ -116,19 +128,25 @@ class GrpcMessages:
         if n_bytes <= self._n_allowed:
             return True
         if n_bytes > MAX_HELD_BYTES:
-            self._gap = UsageGap.TOO_LONG
+            self._leave_out(UsageGap.TOO_LONG)
             return False
         if not self._budget.hold(n_bytes - self._n_allowed):
-            self._gap = UsageGap.OVERLOAD
+            self._leave_out(UsageGap.OVERLOAD)
             return False
         self._n_allowed = n_bytes
         return True
+
+    def _leave_out(self, why: UsageGap) -> None:
+        """Take note of a message that is not read."""
+        self._gap, self._is_partial = why, True
+        if self._usage is not None:
+            self._usage = replace(self._usage, output_tokens=None)
 
     def _read(self, message: memoryview) -> None:
         try:
             found = self._counts(message)
         except _NOT_READ:
-            self._gap = UsageGap.MALFORMED
+            self._leave_out(UsageGap.MALFORMED)
             return
         if isinstance(found, UsageGap):
             self._gap = found
@@ -140,22 +158,28 @@ class GrpcMessages:
         fields = FieldReader(MAX_FIELDS).fields
         parts = dict(fields(message))
         if any(isinstance(value, int) for value in parts.values()):
-            return _usage((parts.get(_EMBED_PROMPT_TOKENS), 0, None))
+            n_prompt = _count(parts.get(_EMBED_PROMPT_TOKENS))
+            return Usage(n_prompt, None, 0) if n_prompt else None
         data = parts.get(_HTTP_BODY_DATA)
         if isinstance(data, memoryview) and bytes(data[:1]) in (b"{", b"d"):
             return json_usage(bytes(data).removeprefix(b"data:"))
         for number in (_CHUNK, _COMPLETE):
             part = parts.get(number)
             if isinstance(part, memoryview):
-                self.n_events += number == _CHUNK
-                counts = dict(fields(part))
-                return _usage(tuple(counts.get(each, 0) for each in _COUNTS[number]))
+                return self._generated(number, dict(fields(part)))
         return None
 
+    def _generated(self, number: int, counts: dict[int, int | memoryview]) -> Usage | None:
+        """Add the tokens of a message with these fields, and return the counts; None if it has none, as early messages."""
+        prompt, n_tokens, cached = (_count(counts.get(each, 0)) for each in _COUNTS[number])
+        if number == _CHUNK:
+            self.n_events += 1
+            ids = counts.get(_TOKEN_IDS)
+            n_tokens = n_tokens and (n_varints(ids) if isinstance(ids, memoryview) else n_tokens)
+        self._n_output[number] += n_tokens or 0
+        n_output = None if self._is_partial else min(max(self._n_output.values()), MAX_COUNT)
+        return Usage(prompt, cached, n_output) if prompt or n_tokens else None
 
-def _usage(counts: tuple[object, object, object] | tuple[object, ...]) -> Usage | None:
-    """Return the usage of prompt, completion and cached tokens; None if both of the first are 0, as in early messages."""
-    prompt, completion, cached = (
-        each if isinstance(each, int) and each <= MAX_COUNT else None for each in counts
-    )
-    return Usage(prompt, cached, completion) if prompt or completion else None
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value <= MAX_COUNT else None

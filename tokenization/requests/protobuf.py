@@ -14,6 +14,8 @@ _MAX_VARINT_BYTES = 10
 _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED_64: 8, _FIXED_32: 4}
 
+_CONTINUED = bytes(range(0x80, 0x100))
+
 Field: TypeAlias = tuple[int, int | memoryview]
 """Number of a field with its value: an integer if it is a varint, otherwise its bytes."""
 
@@ -75,6 +77,11 @@ def text(value: memoryview) -> str:
         return str(value, "utf-8")
     except UnicodeDecodeError as error:
         raise MessageFormatError("a text is not UTF-8") from error
+
+
+def n_varints(packed: memoryview) -> int:
+    """Return the number of varints in a packed field: of the bytes that end one."""
+    return len(bytes(packed).translate(None, _CONTINUED))
 
 
 def varints(packed: memoryview) -> Iterator[int]:

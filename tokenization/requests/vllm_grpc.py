@@ -12,11 +12,12 @@ from typing import TypeAlias
 
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
+from .common import MAX_CHOICES
 from .cost import MAX_COST
 from .grpc_frame import one_message
 from .native import Features, Placeholder, media_spans
 from .numbers import unpack_numbers
-from .protobuf import Field, FieldReader, text, varints
+from .protobuf import Field, FieldReader, n_varints, text, varints
 
 SERVICE = "/vllm.grpc.engine.VllmEngine/"
 """What the paths of its methods contain."""
@@ -29,13 +30,12 @@ MAX_UNPACKED_IN_PYTHON = 100_000
 
 _TOKENIZED, _TEXT, _SAMPLING, _STREAM, _MEDIA = 2, 3, 4, 5, 7
 _INPUT_IDS = 2
-_TRUNCATED_TO = 27
+_N_CHOICES, _TRUNCATED_TO = 15, 27
 _PLACEHOLDERS, _HASHES = 5, 6
 _OFFSET, _LENGTH = 1, 2
 _NOT_TRUNCATED = 2**64 - 1
 """-1 as a varint."""
 
-_CONTINUED = bytes(range(0x80, 0x100))
 _MAX_ID = 2**32 - 1
 
 AnyMedia: TypeAlias = NoPrompt | Features | None
@@ -78,6 +78,7 @@ class _Input:
         self.text: str | None = None
         self.media: AnyMedia = None
         self.is_truncated = self.stream = False
+        self.n_choices = 1
 
     def take_tokenized(self, value: memoryview) -> None:
         """Take the ids of a prompt; a message may be sent in several parts."""
@@ -89,10 +90,12 @@ class _Input:
         self.ids, self.text = None, text(value)
 
     def take_sampling(self, value: memoryview) -> None:
-        """Take the part of the parameters that changes the prompt."""
-        self.is_truncated = any(
-            number == _TRUNCATED_TO and each != _NOT_TRUNCATED for number, each in self.fields(value)
-        )
+        """Take what changes the prompt, and the number of responses; the parameters may be sent in several parts."""
+        for number, each in self.fields(value):
+            if number == _TRUNCATED_TO:
+                self.is_truncated = each != _NOT_TRUNCATED
+            elif number == _N_CHOICES and isinstance(each, int):
+                self.n_choices = each if 1 <= each <= MAX_CHOICES else 1
 
     def take_media(self, value: memoryview) -> None:
         """Take the places of media."""
@@ -109,7 +112,8 @@ def _read(method: str, message: memoryview, max_cost: int) -> ParsedRequest:
             found.stream = found.stream or (number == _STREAM and bool(value))
         elif number in take:
             take[number](value)
-    return ParsedRequest("", _prompt(method, found, max_cost), stream=found.stream)
+    prompt = _prompt(method, found, max_cost)
+    return ParsedRequest("", prompt, stream=found.stream, n_choices=found.n_choices)
 
 
 def _prompt(method: str, found: _Input, max_cost: int) -> AnyPrompt:
@@ -134,7 +138,7 @@ def _prompt(method: str, found: _Input, max_cost: int) -> AnyPrompt:
 
 
 def _ids(parts: list[memoryview | int], max_cost: int) -> array[int] | NoPrompt:
-    n_ids = sum(1 if isinstance(each, int) else _count(each) for each in parts)
+    n_ids = sum(1 if isinstance(each, int) else n_varints(each) for each in parts)
     if n_ids > max_cost:
         detail = f"the prompt has {n_ids} token ids, and tokenization.maxReadingCost is {max_cost}"
         return NoPrompt(NoPrefixReason.TOO_COMPLEX, detail)
@@ -153,11 +157,6 @@ def _ids(parts: list[memoryview | int], max_cost: int) -> array[int] | NoPrompt:
                 NoPrefixReason.TOO_COMPLEX, f"{n_ids} token ids take long without the native part"
             )
     return ids
-
-
-def _count(packed: memoryview) -> int:
-    """Return the number of ids in a packed field: of the bytes that end one."""
-    return len(bytes(packed).translate(None, _CONTINUED))
 
 
 def _checked(number: int) -> int:

@@ -114,6 +114,21 @@ def test_stream_is_that_of_the_message_and_nobody_names_a_model() -> None:
     assert (request.stream, request.model, request.raw) == (True, "", None)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "n_choices"),
+    [
+        pytest.param(b"", 1, id="absent"),
+        pytest.param(number(15, 0), 1, id="default"),
+        pytest.param(number(27, 2**64 - 1) + number(15, 4), 4, id="several"),
+        pytest.param(number(15, 2**40), 1, id="absurd"),
+        pytest.param(content(15, b"4"), 1, id="no_number"),
+    ],
+)
+def test_choices_are_those_of_the_parameters(parameters: bytes, n_choices: int) -> None:
+    request = vllm_request("Generate", frame(tokenized(1) + content(4, parameters)))
+    assert request.n_choices == n_choices
+
+
 @given(body=st.binary(max_size=64) | st.binary(max_size=64).map(frame))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
     with contextlib.suppress(RequestError):
