@@ -18,6 +18,9 @@ _COST = "fleet-cost-scorer"
 
 _MEDIA = "always-disagg-multimodal-decider"
 
+DECODE_FILTER = "decode-filter"
+"""Type of the filter that the policy `latency` keeps when it takes the place of plugins, so that roles keep their meaning."""
+
 _PREFILL, _ENCODE = "prefill", "encode"
 
 _FILTERS = {"prefill-filter": _PREFILL, "encode-filter": _ENCODE}
@@ -36,17 +39,18 @@ def expanded(config: KVAtlasConfig) -> KVAtlasConfig:
         return config
     apart = config.disaggregation
     if not apart.is_on:
-        return _with_profiles(config, {"default": (_COST,)}, ())
+        kept = (DECODE_FILTER,) if has_decode_filter(config) else ()
+        return _with_profiles(config, {"default": (*kept, _COST)}, ())
     encode = {"encode": ("encode-filter", "active-request-scorer")} if apart.encode else {}
     deciders = {"deciders": {"encode": _MEDIA}} if apart.encode else {}
     parameters: dict[str, object] = {"missingStage": apart.missing_stage, **deciders}
     others = (PluginConfig(type=_MEDIA),) if apart.encode else ()
     if not apart.uncached_tokens:
         handler = PluginConfig(type="disagg-profile-handler", parameters=parameters)
-        return _with_profiles(config, {"decode": ("decode-filter", _COST), **encode}, (*others, handler))
+        return _with_profiles(config, {"decode": (DECODE_FILTER, _COST), **encode}, (*others, handler))
     parameters["uncachedTokens"] = apart.uncached_tokens
     handler = PluginConfig(type="joint-cost-handler", parameters=parameters)
-    stages = {"decode": ("decode-filter",), "prefill": ("prefill-filter",), **encode}
+    stages = {"decode": (DECODE_FILTER,), "prefill": ("prefill-filter",), **encode}
     return _with_profiles(config, stages, (*others, handler))
 
 
@@ -66,8 +70,18 @@ def _with_profiles(
 
 
 def with_policy(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:
-    """Return the configuration with another policy, and without plugins of its own."""
-    return msgspec.structs.replace(config, policy=policy, plugins=(), scheduling_profiles=())
+    """Return the configuration with another policy, and without plugins of its own, but for a decode filter beside `latency`."""
+    is_kept = policy == "latency" and has_decode_filter(config)
+    plugins = (PluginConfig(type=DECODE_FILTER),) if is_kept else ()
+    return msgspec.structs.replace(config, policy=policy, plugins=plugins, scheduling_profiles=())
+
+
+def has_decode_filter(config: KVAtlasConfig) -> bool:
+    """Return whether a profile has a decode filter; without any profile, all plugins are in one."""
+    types = {plugin.known_as: plugin.type for plugin in config.plugins}
+    profiles = config.scheduling_profiles
+    used = [each.plugin_ref for profile in profiles for each in profile.plugins] if profiles else types
+    return any(types.get(name) == DECODE_FILTER for name in used)
 
 
 def with_shadow(config: KVAtlasConfig, policy: PolicyName | None) -> KVAtlasConfig:

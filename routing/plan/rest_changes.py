@@ -8,7 +8,14 @@ from hashlib import blake2b
 import msgspec
 
 from ...configs.errors import ConfigError, Problem
-from ...configs.policies import POLICY_NAMES, stages_apart, with_policy, with_shadow
+from ...configs.policies import (
+    DECODE_FILTER,
+    POLICY_NAMES,
+    has_decode_filter,
+    stages_apart,
+    with_policy,
+    with_shadow,
+)
 from ...configs.schema import KVAtlasConfig
 from ...configs.section import PolicyName
 from ...fleet.errors import ConfigRefusedError
@@ -68,12 +75,17 @@ def in_place(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:
     """Return the configuration with a policy in place of its own, or of its plugins.
 
     Raises:
-        ConfigRefusedError: the plugins pick servers for several stages, and the policy would pick one of any role.
+        ConfigRefusedError: the plugins pick servers by role, and the policy would pick one of any role.
     """
     if (stages := stages_apart(config)) and not config.disaggregation.is_on:
         raise ConfigRefusedError(
             f"policy {policy!r} in place of plugins that pick servers for {' and '.join(sorted(stages))} would send "
             "whole requests to any of them; write policy and disaggregation in the file instead of plugins"
+        )
+    if policy == "weights" and has_decode_filter(config):
+        raise ConfigRefusedError(
+            f"policy {policy!r} in place of plugins with {DECODE_FILTER} would send requests to servers of any role; "
+            "change the scorers of the profile instead"
         )
     return with_policy(config, policy)
 

@@ -12,7 +12,11 @@ from kvatlas.configs.schema import KVAtlasConfig, PluginConfig, SnapshotConfig, 
 from kvatlas.configs.section import PolicyName
 from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.routing.plan.capacities import capacities_of
-from kvatlas.routing.plan.rest_changes import digest, ended_by_file, with_changes
+from kvatlas.routing.plan.plan import make_plan
+from kvatlas.routing.plan.rest_changes import digest, ended_by_file, in_place, with_changes
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.model import RequestView
+from support.candidates import endpoint
 from support.fleets import make_config
 from support.stages import ALWAYS, staged
 
@@ -74,6 +78,47 @@ def test_policy_takes_the_place_of_what_it_can_do(sections: dict[str, Any]) -> N
     found = with_changes(config, config, {"policy": "latency"})
 
     assert (found.policy, found.plugins, found.disaggregation) == ("latency", (), config.disaggregation)
+
+
+DECODES = {"type": "decode-filter", "name": "mine"}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        pytest.param(
+            {
+                "plugins": [DECODES, {"type": "queue-scorer"}],
+                "schedulingProfiles": [{"plugins": [{"pluginRef": "mine"}, {"pluginRef": "queue-scorer"}]}],
+            },
+            id="in_a_profile",
+        ),
+        pytest.param({"plugins": [DECODES, {"type": "queue-scorer"}]}, id="without_profiles"),
+    ],
+)
+def test_latency_in_place_of_plugins_sends_no_whole_request_to_a_prefill_server(
+    sections: dict[str, Any],
+) -> None:
+    config = make_config(**sections)
+    found = with_changes(config, config, {"policy": "latency"})
+    roles = ("prefill", "decode", "prefill")
+    view = RequestView(model="m", now=0.0, n_tokens=100)
+    endpoints = [endpoint(str(n), labels={"llm-d.ai/role": role}) for n, role in enumerate(roles)]
+
+    for again in (found, with_changes(found, config, {"policy": "latency"}), in_place(found, "latency")):
+        decision = make_plan(again).profile.decide(view, Candidates.of(endpoints), rng=lambda: 0.5)
+        assert list(decision.kept_names) == ["1"]
+
+    with pytest.raises(ConfigRefusedError, match="servers of any role; change the scorers of the profile"):
+        with_changes(config, config, {"policy": "weights"})
+
+
+def test_decode_filter_that_no_profile_has_is_not_kept() -> None:
+    profiles = [{"plugins": [{"pluginRef": "queue-scorer"}]}]
+    config = make_config(plugins=[DECODES, {"type": "queue-scorer"}], schedulingProfiles=profiles)
+
+    assert with_changes(config, config, {"policy": "latency"}).plugins == ()
+    assert with_changes(config, config, {"policy": "weights"}).plugins == ()
 
 
 def test_loaded_file_ends_what_it_has_values_for() -> None:
