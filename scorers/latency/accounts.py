@@ -23,6 +23,7 @@ from .lines import (
     N_AHEAD,
     N_LINES,
     N_PACE,
+    OVERDUE,
     PLACED,
     PLACED_AT,
     PLACED_NEW,
@@ -69,8 +70,8 @@ class Accounts:
     behind it; the sum and number of the paces that this process has observed, from which its siblings learn the same; and the monotonic
     seconds at which all prompts there are expected to be computed, those for other endpoints to be sent, and those from others to be
     received, since when and until when; the decayed tokens that were to be computed there, with the time of their last change; the
-    tokens of the present prompt whose blocks requests hold there, NaN if that is unknown; and the part of the decayed tokens that new
-    prompts had. Requests whose prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
+    tokens of the present prompt whose blocks requests hold there, NaN if that is unknown; the part of the decayed tokens that new
+    prompts had; and the part of the booked tokens of responses that are taken to have begun before their first byte. Requests whose prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class Accounts:
         self.releases = Releases()
         """When the requests whose response has begun release their blocks."""
         self._siblings = SiblingAccounts()
-        self.on_forgotten: Callable[[OpenRequest], None] = _nothing
+        self.on_forgotten: Callable[[OpenRequest], None] = lambda _: None
         """Called with a request that is not followed any more although it has not ended."""
         self.shared = SharedSums(self._own, self._add_up, lambda: tuple(self._rows))
         """The lines of each endpoint, times as ages."""
@@ -111,7 +112,7 @@ class Accounts:
         return self._prompts.sharing(prefix)
 
     def columns(self, candidates: Candidates, sharing: Sequence[Sharing] | None = None) -> FloatArray:
-        """Return the lines of these endpoints, shape (20, n). Cost: O(n); after a change of the fleet in Python.
+        """Return the lines of these endpoints, shape (21, n). Cost: O(n); after a change of the fleet in Python.
 
         Args:
             candidates: the endpoints.
@@ -191,6 +192,7 @@ class Accounts:
         if request.row < 0 or not request.is_booked:
             return
         self._unbook(request)
+        self._note(request.row)
         if not request.has_begun:
             self._begin(request, since=now, now=now)
 
@@ -201,6 +203,7 @@ class Accounts:
             request = self._open.get(key)
             if request is None or request.due_at != due_at or request.has_begun or request.row < 0:
                 continue  # it has ended, and its decision's id may be that of another
+            self._cells[OVERDUE, request.row] += request.tokens
             self._begin(request, since=max(due_at, self._cells[SINCE, request.row]), now=due_at)
 
     def _await(self, request: OpenRequest) -> None:
@@ -320,6 +323,8 @@ class Accounts:
 
     def _unbook(self, request: OpenRequest) -> None:
         request.is_booked = False
+        if request.has_begun:
+            self._cells[OVERDUE, request.row] -= request.tokens
         # whole numbers, which add up without rounding errors
         self._cells[BOOKED, request.row] -= request.tokens
 
@@ -387,10 +392,6 @@ class Accounts:
                 request.prompt = self._prompts.move(request.prompt, request.row, has_begun=request.has_begun)
         for row in used & moved.keys():  # prompts that moved may be followed no more: only so many are
             self._count_tokens(moved[row])
-
-
-def _nothing(_: OpenRequest) -> None:
-    pass
 
 
 def _cells_of(table: FloatArray) -> memoryview[float]:

@@ -90,7 +90,7 @@ def cost_quantities(
 
     Args:
         state: see `Candidates`, shape (10, n).
-        accounts: see `Accounts.columns`, shape (20, n) or (20, 1).
+        accounts: see `Accounts.columns`, shape (21, n) or (21, 1).
         costs: milliseconds per unit of each feature, shape (d, n) or (d, 1), with any further lines.
         pace: factors of the costs, shape (n), or one for all.
         held: what the endpoints hold of the prompt, None if nothing is known of it.

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from ..core.candidates import REQUESTS, Candidates
+from ..core.candidates import REQUESTS, TOKENS, Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import RequestView
@@ -19,7 +19,7 @@ from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
 from .cost import LatencyCostScorer
 from .expected import Expected
-from .lines import N_FEATURES, PLACED_S
+from .lines import N_FEATURES, OVERDUE, PLACED_S
 from .means import RunningMean
 from .objectives import RunningObjectives, chance, endangered, tpot_limit
 from .open_request import OpenRequest
@@ -161,7 +161,7 @@ class FleetCostScorer(LatencyCostScorer):
             expected.features,
             expected.costs,
             expected.accounts,
-            expected.candidates.state,
+            _waiting_state(expected),
             displaced,
             self.model.token_ms(expected),
             self._sharing(expected),
@@ -225,6 +225,16 @@ class FleetCostScorer(LatencyCostScorer):
         limit = tpot_limit(request.decision)
         if limit is not None:
             self._running.ended(request.decision.picked[0], limit)
+
+
+def _waiting_state(expected: Expected) -> FloatArray:
+    """Return the state of the candidates without the tokens of responses that are taken to have begun."""
+    state, overdue = expected.candidates.state, expected.accounts[OVERDUE]
+    if not np.count_nonzero(overdue):
+        return state  # as nearly always
+    state = state.copy()
+    state[TOKENS] = np.maximum(0.0, state[TOKENS] - overdue)
+    return state
 
 
 def register(registry: Registry) -> None:

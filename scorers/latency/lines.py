@@ -21,10 +21,11 @@
     PLACED_AT,
     TOKENS_IN_USE,
     PLACED_NEW,
-) = range(20)
+    OVERDUE,
+) = range(21)
 """Lines of `accounts.Accounts.columns`."""
 
-N_LINES = 20
+N_LINES = 21
 
 TIMES = (SINCE, BUSY_AT, READY_AT, SENT_AT, RECEIVING_AT, RECEIVED_AT, PLACED_AT)
 """Lines that are times in monotonic seconds; between processes they are ages."""

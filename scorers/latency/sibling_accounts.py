@@ -18,6 +18,7 @@ from .lines import (
     N_LINES,
     N_PACE,
     N_TARGETS,
+    OVERDUE,
     PACE_TARGETS,
     PLACED,
     PLACED_AT,
@@ -35,7 +36,7 @@ from .lines import (
 )
 from .paces import MOST_LOG_PACE, follow_targets
 
-SUMS = (WORK, BOOKED, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD)
+SUMS = (WORK, BOOKED, OVERDUE, N_AHEAD, TOKENS_AHEAD, TOKENS_HELD)
 """Lines that add up. Blocks that requests of several processes share count for each of these processes."""
 
 LATEST_S = 1.0

@@ -11,7 +11,8 @@ from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.latency.accounts import SPARE_ROWS
 from kvatlas.scorers.latency.cost_model import CostModel
 from kvatlas.scorers.latency.expected import Expected
-from kvatlas.scorers.latency.lines import BOOKED, N_AHEAD, QUEUE, TOKENS_AHEAD, TOKENS_HELD, WORK
+from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
+from kvatlas.scorers.latency.lines import BOOKED, N_AHEAD, OVERDUE, QUEUE, TOKENS_AHEAD, TOKENS_HELD, WORK
 from kvatlas.scorers.latency.params import LatencyCostParams
 from support.candidates import endpoint
 from support.joint import options_of, pair_of, scheduler
@@ -50,13 +51,32 @@ def test_a_response_is_taken_to_begin_when_it_was_expected_to() -> None:
 
     def lines(now: float) -> list[float]:
         accounts = expected(costs, now, n_booked=1000).accounts
-        return [float(accounts[line][0]) for line in (N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, BOOKED)]
+        return [float(accounts[line][0]) for line in (N_AHEAD, TOKENS_AHEAD, TOKENS_HELD, BOOKED, OVERDUE)]
 
-    assert lines(1.0) == [1.0, 1000.0, 0.0, 1000.0]
-    assert lines(1.1) == [0.0, 0.0, 1000.0, 1000.0], "the fleet books its tokens until its first byte"
+    assert lines(1.0) == [1.0, 1000.0, 0.0, 1000.0, 0.0]
+    assert lines(1.1) == [0.0, 0.0, 1000.0, 1000.0, 1000.0], "the fleet books its tokens until its first byte"
     assert expected(costs, 1.1, n_booked=1000).features[QUEUE][0] == 0.0
     costs.ended(decision, tpot_s=None)
-    assert lines(99.0) == [0.0] * 4
+    assert lines(99.0) == [0.0] * 5
+
+
+def test_those_that_wait_anywhere_are_priced_without_responses_that_are_due() -> None:
+    scorer = FleetCostScorer(FleetCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0), ("gpu",))
+    fleet = [endpoint("a", in_flight=(1, 1000)), endpoint("b")]
+
+    def others_ms(now: float) -> float:
+        inputs = scorer.rate(RequestView("m", now, n_tokens=16), Candidates.of(fleet)).inputs
+        assert inputs is not None
+        assert inputs.parts is not None
+        return float(inputs.parts.values[inputs.parts.names.index("others")][1])
+
+    decision = routed_to(fleet[0], n_tokens=1000)
+    scorer.picked(RequestView("m", 0.0, n_tokens=1000, is_streamed=False), decision)
+
+    assert others_ms(1.0) > 0.0
+    assert others_ms(60.0) == 0.0
+    scorer.answered(decision, ttft_s=70.0)
+    assert others_ms(80.0) > 0.0, "what the fleet has booked now is of others"
 
 
 def test_a_response_that_is_streamed_all_the_same_begins_with_its_first_byte() -> None:
@@ -67,11 +87,12 @@ def test_a_response_that_is_streamed_all_the_same_begins_with_its_first_byte() -
     costs.answered(late, ttft_s=70.0)
 
     accounts = expected(costs, 80.0).accounts
-    assert [accounts[line][0] for line in (N_AHEAD, WORK, BOOKED, TOKENS_HELD)] == [0.0, 0.0, 0.0, 2000.0]
+    kinds = (N_AHEAD, WORK, BOOKED, OVERDUE, TOKENS_HELD)
+    assert [accounts[line][0] for line in kinds] == [0.0, 0.0, 0.0, 0.0, 2000.0]
     for each in (early, late):
         costs.ended(each, tpot_s=None)
     accounts = expected(costs, 90.0).accounts
-    assert [accounts[line][0] for line in (N_AHEAD, WORK, BOOKED, TOKENS_HELD)] == [0.0] * 4
+    assert [accounts[line][0] for line in kinds] == [0.0] * 5
 
 
 def test_no_response_hides_a_queue_when_the_gateway_shows_none() -> None:
