@@ -137,11 +137,16 @@ class ExtProcMachine:
 
     def _response_headers(self, message: Message) -> bytes:
         counts_tokens = self._route is not None and not self._request.is_bare
-        return self._response.headers(message, self._route, counts_tokens=counts_tokens)
+        return self._response.headers(
+            message, self._route, counts_tokens=counts_tokens, announces=self._request.announces
+        )
 
     def _response_body(self, message: Message, now: float) -> Step:
-        had_content = self._response.has_content
-        return self._shown(self._response.body(message, now=now), now, had_content=had_content)
+        response = self._response
+        had_content, was_announced = response.has_content, response.is_announced
+        step = self._shown(response.body(message, now=now), now, had_content=had_content)
+        is_due = was_announced and response.can_pass  # any other response passes since its headers
+        return msgspec.structs.replace(step, passes=True) if is_due else step
 
     def _shown(self, replies: Replies, now: float, *, had_content: bool) -> Step:
         """Make a step of the response's body, which reports its first byte."""

@@ -23,6 +23,7 @@ from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
+from .announcement import announces
 from .headers import essential
 from .intake import Share
 from .messages import MAX_HEADERS, MAX_MESSAGE_OVERHEAD_BYTES, NO_MESSAGE, Message
@@ -82,6 +83,7 @@ class RequestPhase:
         mode: how the gateway sends the body.
         request_id: `x-request-id`, generated if the request has none; empty before its headers.
         is_bare: whether the request has headers only, as a GET.
+        announces: see `announcement.announces`.
     """
 
     __slots__ = (
@@ -98,6 +100,7 @@ class RequestPhase:
         "_phase",
         "_share",
         "_subset",
+        "announces",
         "is_bare",
         "mode",
         "request_id",
@@ -106,7 +109,7 @@ class RequestPhase:
     def __init__(self, options: StreamOptions, share: Share) -> None:
         self.mode: Mode = _DUPLEX
         self.request_id = ""
-        self.is_bare = False
+        self.is_bare = self.announces = False
         self._options, self._share = options, share
         self._phase = _AT_HEADERS
         self._headers_message = NO_MESSAGE
@@ -211,6 +214,7 @@ class RequestPhase:
     def _take_headers(self, message: Message) -> None:
         self._headers_message = message
         self._headers = headers = message.headers
+        self.announces = announces(headers.get(":path", ""))
         if not CONTROL_HEADERS.isdisjoint(headers):
             self._edits = HeaderEdits(remove=tuple(sorted(CONTROL_HEADERS & headers.keys())))
         self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_ID_CHARS]

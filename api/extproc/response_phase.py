@@ -12,6 +12,7 @@ from ...scorers.core.around import AttributeReporter, UsageCounts
 from ..errors import http_status
 from . import ext_proc_pb2 as pb
 from . import replies
+from .announcement import Announcement
 from .grpc_usage import GrpcMessages
 from .headers import read_served
 from .intake import Share
@@ -48,6 +49,7 @@ class ResponsePhase:
     """
 
     __slots__ = (
+        "_announcement",
         "_collected",
         "_first_byte_at",
         "_is_event_stream",
@@ -72,6 +74,8 @@ class ResponsePhase:
         self._options, self._share = options, share
         self._status: int | None = None
         self._is_event_stream = self._is_grpc = False
+        self._announcement: Announcement | None = None
+        """Reads what comes before the first token; None if nothing does, and once that has come."""
         self._reader: UsageReader | None = None
         self._model_name: ModelName | None = None
         self._collected: bytearray | None = None
@@ -92,17 +96,25 @@ class ResponsePhase:
         return self._is_event_stream or (isinstance(self._reader, GrpcMessages) and self._reader.n_events > 0)
 
     @property
+    def is_announced(self) -> bool:
+        """Whether only what is sent before the first token has come, of a response that begins so."""
+        return self._announcement is not None
+
+    @property
     def has_content(self) -> bool:
-        """Whether any byte of the body was seen."""
+        """Whether any byte of the body was seen, without what is sent before the first token."""
         return self._first_byte_at is not None
 
-    def headers(self, message: Message, route: Route | None, *, counts_tokens: bool) -> bytes:
+    def headers(
+        self, message: Message, route: Route | None, *, counts_tokens: bool, announces: bool = False
+    ) -> bytes:
         """Return the reply to the headers.
 
         Args:
             message: with the headers.
             route: of the request, None if the request was not seen.
             counts_tokens: whether engines count tokens of such requests.
+            announces: whether an event stream begins before the first token, see `Announcement`.
         """
         self.has_begun = True
         self.has_ended = message.end_of_stream
@@ -113,6 +125,8 @@ class ResponsePhase:
         kind = headers.get("content-type", "")
         self._is_event_stream = is_event_stream(kind)
         self._is_grpc = is_grpc(kind)
+        if announces and self._is_event_stream and not is_encoded(headers.get("content-encoding", "")):
+            self._announcement = Announcement()
         self._note_grpc_status(headers)
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
@@ -129,8 +143,10 @@ class ResponsePhase:
         end = self.has_ended = message.end_of_stream
         body = message.body
         if body:
-            if self._first_byte_at is None:
-                self._first_byte_at = now
+            if self._first_byte_at is None and (
+                self._announcement is None or self._announcement.is_over(body)
+            ):
+                self._first_byte_at, self._announcement = now, None
             if self._reader is not None:
                 self._reader.feed(body)
         if self.mode != FULL_DUPLEX_STREAMED:
@@ -155,7 +171,7 @@ class ResponsePhase:
     def can_pass(self) -> bool:
         """Whether nothing of the body that is still to come is changed or held back."""
         is_due = self.has_begun and self.is_shown and not self.has_ended
-        is_kept = self._model_name is None and self._collected is None
+        is_kept = self._model_name is None and self._collected is None and self._announcement is None
         return is_due and is_kept and (self._reader is None or self._reader.passes)
 
     def passage(self) -> Passage | None:

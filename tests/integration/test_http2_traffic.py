@@ -22,6 +22,7 @@ from kvatlas.routing.outcome import Completion, Outcome, Usage
 from support.ext_proc import (
     DUPLEX,
     FixedRouter,
+    header_map,
     make_route,
     request_body,
     request_headers,
@@ -114,3 +115,19 @@ async def test_responses_pass_whole_on_all_threads_beside_clients_that_leave(ser
     counted = Counter(each for each in whole if isinstance(each, Usage))
     assert counted[Usage(prompt_tokens=7, output_tokens=40)] >= N_CONNECTIONS * N_STREAMS
     assert len(counted) == 1
+
+
+async def test_response_passes_after_its_announcement(server: Running) -> None:
+    early = b'event: response.created\ndata: {"response": {"usage": null}}\n\n'
+    path = pb.HttpHeaders(headers=header_map([(":path", "/v1/responses"), ("x-request-id", "id")]))
+    request = [pb.ProcessingRequest(request_headers=path, protocol_config=DUPLEX), *REQUEST[1:]]
+    headers, *rest = response(9)
+    async with connected(server.port) as client:
+        conversation = client.converse(request, [headers, response_body(early), *rest])
+        assert await conversation.ended is None
+    await until(server.is_idle, what="accounts at zero")
+
+    assert body_of(conversation) == early + BODY
+    (completion,) = server.completions
+    assert completion.response.usage == Usage(prompt_tokens=7, output_tokens=40)
+    assert completion.response.n_events == 1 + N_CHUNKS + 1
