@@ -18,7 +18,8 @@ from ..core.shared import SharedSums
 from .accounts import Accounts
 from .expected import Expected
 from .features import Typical
-from .fit import MAX_MILLISECONDS
+from .fit import MAX_MILLISECONDS, log_error
+from .fit_sums import FadingMean
 from .groups import FitReport
 from .held_prompts import Sharing
 from .lengths import OutputLengths
@@ -78,10 +79,8 @@ class CostModel:
         """Whether the gateway shows when responses begin; None before the first has begun or ended."""
         self._prompt_tokens, self._work_tokens = RunningMean(MEAN_STEP), RunningMean(MEAN_STEP)
         self._tpot_ms = RunningMean(MEAN_STEP, start=TOKEN_MS)
-        self._error = RunningMean(MEAN_STEP, start=None)
-        """Mean error of the expected times, as the absolute logarithm of observed by expected."""
-        self._tpot_error = RunningMean(MEAN_STEP, start=None)
-        """The same of the expected times per output token."""
+        self._error, self._tpot_error = FadingMean(), FadingMean()
+        """Errors of the expected times to first token and per output token, see `log_error`."""
         self.means = SharedMeans(
             {"prompt": self._prompt_tokens, "work": self._work_tokens, "tpot": self._tpot_ms}
         )
@@ -103,17 +102,17 @@ class CostModel:
         """
         if not self.learns:
             return 0.0
-        return min(self._error.value, MOST_NEAR) if self._error.is_known else MOST_NEAR
+        return min(self._error.mean, MOST_NEAR) if self._error.is_known else MOST_NEAR
 
     @property
     def ttft_error(self) -> float | None:
         """Return the mean absolute logarithm of observed by expected times to first token; None before the first."""
-        return self._error.value if self._error.is_known else None
+        return self._error.mean if self._error.is_known else None
 
     @property
     def tpot_error(self) -> float | None:
         """Return the same of the times per output token."""
-        return self._tpot_error.value if self._tpot_error.is_known else None
+        return self._tpot_error.mean if self._tpot_error.is_known else None
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -241,7 +240,7 @@ class CostModel:
         if decision.n_prompts != 1:  # what was expected is that of one of them
             return
         error = math.log(ms / request.expected_ms)
-        self._error.add(abs(error))
+        self._error.add(log_error(ms, request.expected_ms))
         pace = self.accounts.pace(request.row) if self._has_paces else 1.0
         if self._has_paces and not request.features[QUEUE] and not request.features[MEMORY]:
             # a wait would say more of the load than of the speed
@@ -272,7 +271,7 @@ class CostModel:
         most = MOST_TPOT * max(self._tpot_ms.value, request.expected_tpot_ms)
         self.means.add("tpot", min(ms, most))  # a stall is not a speed
         if request.expected_tpot_ms > 0.0:
-            self._tpot_error.add(abs(math.log(ms / request.expected_tpot_ms)))
+            self._tpot_error.add(log_error(ms, request.expected_tpot_ms))
         self.tpot.fits.observe(
             request.group,
             request.tpot_features,

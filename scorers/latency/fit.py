@@ -229,7 +229,7 @@ class LinearFit:
         )
 
     def _compare(self, observed: float, by_priors: float, by_factors: float) -> None:
-        prior_error, fit_error = _log_error(observed, by_priors), _log_error(observed, by_factors)
+        prior_error, fit_error = log_error(observed, by_priors), log_error(observed, by_factors)
         self._prior_error.add(prior_error)
         self._fit_error.add(fit_error)
         self._gain.add(prior_error - fit_error)
@@ -301,5 +301,6 @@ class LinearFit:
         return max(one * most, 1.0 / MAX_SCALE) if one < 1.0 / most else 1.0
 
 
-def _log_error(observed: float, predicted: float) -> float:
+def log_error(observed: float, predicted: float) -> float:
+    """Return the absolute logarithm of the ratio of two numbers above 0, at most `MAX_ERROR`."""
     return min(abs(math.log(observed) - math.log(predicted)), MAX_ERROR)

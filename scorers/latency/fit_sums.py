@@ -52,6 +52,11 @@ class FadingMean:
         return FadingMean.of(list(map(float.__add__, self.sums, other.sums)))
 
     @property
+    def is_known(self) -> bool:
+        """Return whether any number was counted."""
+        return self._weight > 0.0
+
+    @property
     def mean(self) -> float:
         """Return the mean, 0 before the first number."""
         return self._sum / self._weight if self._weight else 0.0

@@ -29,6 +29,10 @@ the endpoint that has their prefix."""
 MAX_TOKENS = 1_000_000
 """Longest response that is believed."""
 
+MOST = 64.0
+"""Largest length that counts, as a multiple of the mean, or of `PRIOR_TOKENS` if that is more. Lengths count with their squares, so that one
+wrong count of an engine would make those under way seem as long for thousands of responses."""
+
 PUBLISH_S = 1.0
 """Least time between two publications; means of hundreds of responses hardly change in it."""
 
@@ -53,7 +57,7 @@ class FadingLengths:
         """Responses, without forgotten ones."""
         return self.total / self._grown
 
-    def add(self, n_tokens: int) -> None:
+    def add(self, n_tokens: float) -> None:
         """Count a response. Cost: O(1)."""
         self._grown *= 2.0 ** (1.0 / HALF_LIFE)
         if self._grown > 1e9:
@@ -64,8 +68,8 @@ class FadingLengths:
 
     @property
     def mean(self) -> float:
-        """Mean length; only valid after the first."""
-        return self._sum / self.total
+        """Mean length; 0 before the first."""
+        return self._sum / self.total if self.total else 0.0
 
     @property
     def mean_under_way(self) -> float:
@@ -119,8 +123,11 @@ class OutputLengths:
         """Learn from a response; an impossible length is ignored. Cost: O(1)."""
         if not 0 < n_tokens <= MAX_TOKENS:
             return
+        usual = PRIOR_TOKENS
         for key in dict.fromkeys((ALL, model)):
-            self._lengths(key).add(n_tokens)
+            found = self._lengths(key)
+            usual = max(usual, found.mean)
+            found.add(min(n_tokens, MOST * usual))
             self._sums.pop(key, None)
             self.shared.note(key)
 

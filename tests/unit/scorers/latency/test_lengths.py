@@ -51,6 +51,22 @@ def test_responses_under_way_have_half_of_their_length(lengths: list[int], n_tok
     assert learned("m", lengths).under_way("m") == pytest.approx(n_tokens, rel=0.01)
 
 
+def test_one_wrong_count_does_not_make_responses_under_way_seem_as_long() -> None:
+    found = learned("m", [300] * 2000)
+    found.add("m", MAX_TOKENS)
+
+    assert found.mean("m") < 400
+    assert found.under_way("m") < 2000
+
+
+def test_a_model_with_far_longer_responses_than_others_is_learned_as_they_are() -> None:
+    found = learned("m", [100] * 2000)
+    for n_tokens in [20_000, 90_000] * 200:
+        found.add("n", n_tokens)
+
+    assert found.mean("n") == pytest.approx(55_000, rel=0.1)
+
+
 def test_old_lengths_fade() -> None:
     found = learned("m", [1000] * 3000 + [10] * 3000)
 
