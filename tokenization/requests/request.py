@@ -200,7 +200,7 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
 
     Known paths end in `/chat/completions`, `/chat/completions/batch`, `/completions`, `/embeddings`, `/responses`,
     `/v1/messages`, `/inference/v1/generate`, `/generate`, `/conversations` or `/images/generations`, after any prefix; a
-    query and slashes at the end are ignored. The body of another path is not read.
+    query and slashes at the end are ignored. The body of another path is read for its model alone, if it is a JSON object.
 
     Raises:
         BodyFormatError: not a JSON object, not UTF-8, or with a field that no engine takes.
@@ -218,7 +218,7 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
                 if (whole := without_halves(body)) is None:
                     raise
                 return _read(api, whole)
-    return ParsedRequest(model="", prompt=_not_read(clean))
+    return _without_prompt(clean, body)
 
 
 def _read(api: _Api, body: bytes) -> ParsedRequest:
@@ -267,7 +267,7 @@ def unread_request(path: str, body: bytes, prompt: NoPrompt) -> ParsedRequest:
     clean = path.partition("?")[0].rstrip("/")
     api = next((api for api in _APIS if clean.endswith(api.suffix)), None)
     if api is None:
-        return ParsedRequest(model="", prompt=_not_read(clean))
+        return _without_prompt(clean, body)
 
     def skim(data: bytes) -> tuple[Head, BodyPrompt | None]:
         return _decode_head(data), BodyPrompt(prompt)
@@ -331,10 +331,17 @@ def _raw_chat(model: str, messages: object) -> RawRequest | None:
         return None
 
 
-def _not_read(path: str) -> NoPrompt:
+def _without_prompt(path: str, body: bytes) -> ParsedRequest:
+    """Return the request of a path whose bodies have no known prompt."""
     if path.endswith(_NO_GENERATION):
-        return NoPrompt(NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path")
-    return NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API")
+        prompt = NoPrompt(NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path")
+    else:
+        prompt = NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API")
+    try:
+        model = _string(_decoded(_decode_head, body).model) or ""
+    except (BodyFormatError, msgspec.ValidationError):
+        model = ""
+    return ParsedRequest(model=model if len(model) <= MAX_NAME_CHARS else "", prompt=prompt)
 
 
 def _malformed(api: _Api, body: bytes) -> tuple[Head, BodyPrompt | None]:

@@ -66,6 +66,18 @@ async def test_request_is_tokenized_as_the_model_it_names(
     assert models.endpoint_labels(name) == labels
 
 
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/score", "/pooling", "/tokenize"])
+async def test_request_of_an_api_without_known_prompt_goes_to_the_model_that_it_names(
+    path: str, tmp_path: Path
+) -> None:
+    models = two_models(tmp_path)
+    prompt = await models.tokenize(parse_body(path, b'{"model": "blue", "query": "hello"}'))
+    await models.stop()
+
+    assert prompt.tokens is None
+    assert models.endpoint_labels(prompt.model) == BLUE
+
+
 @pytest.mark.parametrize("name", ["green", "", "green:red"])
 async def test_request_for_none_of_several_models_has_no_tokens_and_may_go_anywhere(
     name: str, tmp_path: Path

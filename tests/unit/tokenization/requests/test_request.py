@@ -71,17 +71,32 @@ def test_api_is_found_by_the_longest_suffix_of_the_path(path: str, kind: type) -
     ],
 )
 def test_reason_is_no_generation_when_the_path_needs_no_model(path: str) -> None:
-    request = parse_body(path, b"never read")
+    request = parse_body(path, b"no model")
     assert request.prompt == NoPrompt(
         NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path"
     )
 
 
-@pytest.mark.parametrize("body", [b"", b"not json", b'{"a": 1}'])
-def test_body_is_not_read_when_the_path_is_unknown(body: bytes) -> None:
-    request = parse_body("/v1/models", body)
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        pytest.param(b"", "", id="empty"),
+        pytest.param(b"not json", "", id="no_json"),
+        pytest.param(b"[1]", "", id="no_object"),
+        pytest.param(b'{"model": 1}', "", id="no_text"),
+        pytest.param(b'{"model": "\xff"}', "", id="no_utf_8"),
+        pytest.param(b'{"model": "%b"}' % (b"x" * 600), "", id="too_long"),
+        pytest.param(b'{"a": ' + b"[" * 5000, "", id="nested_too_deeply"),
+        pytest.param(b'{"query": "x", "documents": ["a"], "model": "ranker"}', "ranker", id="model"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/score?x=1", "/v1/models"])
+def test_body_is_read_for_its_model_alone_when_the_path_is_unknown(
+    path: str, body: bytes, model: str
+) -> None:
+    request = parse_body(path, body)
     assert (request.model, request.prompt) == (
-        "",
+        model,
         NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API"),
     )
 
