@@ -88,6 +88,10 @@ class FadingLengths:
         """Add the `numbers` of other responses; malformed ones are ignored."""
         if len(numbers) != N_NUMBERS or min(numbers) < 0.0:
             return
+        total, squares, n = numbers
+        most = 2 * MAX_TOKENS  # more than any mean that is believed, rounding errors included
+        if total > most * n or squares > most * total:
+            return
         self._sum += self._grown * numbers[0]
         self._squares += self._grown * numbers[1]
         self.total += self._grown * numbers[2]

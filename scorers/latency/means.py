@@ -61,7 +61,7 @@ class RunningMean:
                     self.value, self._n_known = value, n_known
                 continue
             n_new = n - before[owner][0]
-            if n_new > 0.0:
+            if n_new >= 1.0:  # part of an observation would be a mean without limit
                 self._move(_part(self._step, n_new), (total - before[owner][1]) / n_new)
                 self._n_known += n_new
         self._taught = after

@@ -101,7 +101,7 @@ class SiblingAccounts:
                     own[LOG_PACE], own[N_PACE] = pace, numbers[N_PACE]
                 continue
             known_total, known_n = before[owner]
-            if n > known_n:
+            if n >= known_n + 1.0:  # part of an observation would be a mean without limit
                 follow_targets(own, n - known_n, (total - known_total) / (n - known_n))
         if after:
             self._taught[row] = after

@@ -92,6 +92,14 @@ def test_pace_is_learned_from_each_observation_of_siblings_once() -> None:
     assert paces[0] == pytest.approx(paces[1])
 
 
+def test_part_of_an_observation_of_a_sibling_is_none() -> None:
+    accounts = Accounts()
+    for targets, n_targets in ((0.0, 0.0), (1e15, 1e-300)):
+        told = lines(pace=0.1, n_pace=3.0, targets=targets, n_targets=n_targets)
+        accounts.shared.take("x", "b", told, now=0.0)
+    assert accounts.columns(candidates())[LOG_PACE, 1] == 0.1
+
+
 def ignore(*_: object) -> None:
     pass
 

@@ -127,7 +127,9 @@ def test_own_lengths_are_published_without_those_of_siblings_and_again_after_eac
 
 
 @pytest.mark.parametrize("key", ["", "m"])
-@pytest.mark.parametrize("numbers", [[], [1.0], [-1.0] * 3, [1.0] * 42])
+@pytest.mark.parametrize(
+    "numbers", [[], [1.0], [-1.0] * 3, [1.0] * 42, [1e15, 1e15, 5e-324], [1.0, 1e15, 40.0]]
+)
 def test_impossible_numbers_of_siblings_change_nothing(key: str, numbers: list[float]) -> None:
     found = OutputLengths()
     found.shared.take("other", key, numbers, now=0.0)

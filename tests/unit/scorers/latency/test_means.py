@@ -62,3 +62,11 @@ def test_new_sibling_that_knows_less_changes_nothing() -> None:
     own.learn([])
     assert own.value == before
     assert RunningMean(0.1).numbers() is None
+
+
+def test_part_of_an_observation_of_a_sibling_is_none() -> None:
+    own = RunningMean(0.1)
+    own.add(10.0)
+    for n, total in ((0.0, 0.0), (1e-300, 1e15)):
+        own.learn([Contribution("x", 0.0, (10.0, 1.0, n, total))])
+    assert own.value == pytest.approx(1.0)
