@@ -120,9 +120,11 @@ def judge(
         tiers: state of every configured tier, by name.
     Returns:
         None if there was no expectation for the whole prompt: without block keys, with several prompts, or with a prompt
-        that was cut.
+        that was cut. Also if more tokens were reused than the prompt has: the engine counts wrong, and says nothing of tiers.
     """
     prefix = decision.best.prefix
+    if cached_tokens > prompt_tokens:
+        return None
     if prefix is None or decision.n_prompts != 1 or decision.no_prefix_reason or decision.cut_reason:
         return None
     expected = prefix.usable_tier_tokens

@@ -116,7 +116,15 @@ def test_request_without_expectation_of_the_whole_prompt_is_not_judged(made: Dec
     assert judge(made, prompt_tokens=161, cached_tokens=0, ran_on=0, tiers=TOLD) is None
 
 
-@given(match=matches(), cached=st.integers(0, 1000))
+@pytest.mark.parametrize("prompt", [161, 160])
+def test_more_reused_tokens_than_the_prompt_has_are_not_judged(prompt: int) -> None:
+    made = decision(GPU_4_CPU_8)
+    for cached, is_judged in ((prompt, True), (prompt + 1, False), (2**53, False)):
+        found = judge(made, prompt_tokens=prompt, cached_tokens=cached, ran_on=0, tiers=INFERRED)
+        assert (found is not None) is is_judged
+
+
+@given(match=matches(), cached=st.integers(0, 161))
 def test_reused_tokens_fill_the_expected_tiers_in_the_order_of_the_prompt(
     match: PrefixMatch, cached: int
 ) -> None:
