@@ -57,6 +57,8 @@ class NoPrefixReason(StrEnum):
     """Part of the prompt is stored in the engine."""
     ALTERED_PROMPT = "altered_prompt"
     """The engine changes the prompt in a way that kvatlas does not support, such as appending a suffix."""
+    PROMPT_LOGPROBS = "prompt_logprobs"
+    """The request wants the probabilities of its prompt, for which the engine computes all of it and reuses nothing."""
     UNSUPPORTED_ITEM = "unsupported_item"
     """An input item has a kind that kvatlas does not support."""
     TOO_COMPLEX = "too_complex"

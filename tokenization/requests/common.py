@@ -61,6 +61,11 @@ def n_choices_of(field: Raw) -> int:
     return int(number) if number.is_integer() and 1 <= number <= MAX_CHOICES else 1
 
 
+def is_given(field: Raw) -> bool:
+    """Return whether a field is there and not null."""
+    return field is not ABSENT and bytes(memoryview(field)[:4]) != b"null"
+
+
 class ReusedIds(msgspec.Struct, frozen=True):
     """Token ids from a disaggregated prefill server; the decode server uses them instead of rendering the chat."""
 
@@ -91,6 +96,17 @@ def no_prompt(reason: NoPrefixReason, detail: str) -> BodyPrompt:
     return BodyPrompt(NoPrompt(reason, detail))
 
 
+def all_computed() -> BodyPrompt:
+    """Return the result for a body that wants the probabilities of its prompt.
+
+    Source: SamplingParams of vLLM, whose `skip_reading_prefix_cache` is set with `prompt_logprobs`.
+    """
+    return no_prompt(
+        NoPrefixReason.PROMPT_LOGPROBS,
+        "the request wants the probabilities of its prompt, so that the engine computes all of it",
+    )
+
+
 def token_prompt(ids: Iterable[int], truncation: Truncation | None = None) -> TokenPrompt:
     """Make a prompt of `ids`, each from 0 to 2**32 - 1."""
     return TokenPrompt(shortened(array("I", ids), truncation))
@@ -105,6 +121,11 @@ def truncation_of(
     if side is None:
         return Truncation(n_tokens, engine_side, spares_added=True)
     return Truncation(n_tokens, side)
+
+
+def n_prompts_of(field: PromptField) -> int:
+    """Return the number of prompts of a field."""
+    return 1 if isinstance(field, str) or isinstance(field[0], int) else len(field)
 
 
 def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncation | None) -> BodyPrompt:

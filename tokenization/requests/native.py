@@ -19,6 +19,8 @@ from .common import (
     Head,
     PromptField,
     TokenId,
+    all_computed,
+    is_given,
     longest,
     n_choices_of,
     no_prompt,
@@ -46,6 +48,7 @@ class Sampling(msgspec.Struct):
     """Parameters of sampling, of which one matters."""
 
     n: Raw = ABSENT
+    prompt_logprobs: Raw = ABSENT
 
 
 class SamplingBody(Head):
@@ -55,10 +58,19 @@ class SamplingBody(Head):
 
     def n_choices(self) -> int:
         """See `Head.n_choices`; 1 if each prompt has parameters of its own."""
+        return n_choices_of(self._sampling.n)
+
+    @property
+    def wants_probabilities(self) -> bool:
+        """Whether the response has probabilities of the prompt."""
+        return is_given(self._sampling.prompt_logprobs)
+
+    @property
+    def _sampling(self) -> Sampling:
         try:
-            return n_choices_of(_decode_sampling(self.sampling_params).n)
+            return _decode_sampling(self.sampling_params)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return 1
+            return Sampling()
 
 
 _decode_sampling = msgspec.json.Decoder(Sampling).decode
@@ -91,6 +103,8 @@ def vllm_prompt(body: VllmGenerateBody) -> BodyPrompt | None:
         return None
     if body.content_parts:
         return no_prompt(NoPrefixReason.MEDIA, "the engine inserts media into the token ids")
+    if body.wants_probabilities:
+        return all_computed()
     tokens = token_prompt(body.token_ids).tokens
     media = media_spans(body.features, len(tokens)) if body.features else ()
     if media is None:

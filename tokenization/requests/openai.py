@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ..chats.conversation import Message, Tool, tool_entry
 from ..model import ChatPrompt, NoPrefixReason
@@ -23,9 +24,12 @@ from .common import (
     Side,
     TemplateOptions,
     TruncatedTo,
+    all_computed,
     complete_chat,
+    is_given,
     longest,
     n_choices_of,
+    n_prompts_of,
     no_prompt,
     truncation_of,
 )
@@ -43,10 +47,18 @@ class CompletionBody(Head):
     truncate_prompt_tokens: TruncatedTo | None = None
     truncation_side: Side | None = None
     n: Raw = ABSENT
+    echo: Raw = ABSENT
+    logprobs: Raw = ABSENT
+    prompt_logprobs: Raw = ABSENT
 
     def n_choices(self) -> int:
         """See `Head.n_choices`."""
         return n_choices_of(self.n)
+
+    @property
+    def wants_probabilities(self) -> bool:
+        """Whether the response has probabilities of the prompt: engines take an echo with probabilities for that."""
+        return is_given(self.prompt_logprobs) or (bytes(self.echo) == b"true" and is_given(self.logprobs))
 
 
 class ConversationOptions(TemplateOptions):
@@ -68,6 +80,7 @@ class ChatOptions(ConversationOptions):
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     echo: bool = False
+    prompt_logprobs: Raw = ABSENT
     n: Raw = ABSENT
 
     def n_choices(self) -> int:
@@ -124,6 +137,8 @@ def completion_prompt(body: CompletionBody) -> BodyPrompt | None:
         return None
     if body.suffix is not None:
         return no_prompt(NoPrefixReason.ALTERED_PROMPT, "the request sets suffix")
+    if body.wants_probabilities:
+        return replace(all_computed(), n_prompts=n_prompts_of(body.prompt))
     truncation = truncation_of(body.truncate_prompt_tokens, body.truncation_side)
     return longest(body.prompt, add_special_tokens=body.add_special_tokens, truncation=truncation)
 
@@ -190,6 +205,8 @@ def _embedded_chat(body: EmbeddingBody, field: Raw) -> BodyPrompt | None:
 
 
 def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1) -> BodyPrompt:
+    if is_given(body.prompt_logprobs):
+        return replace(all_computed(), n_prompts=n_prompts)
     tools = None
     if body.tools is not None:
         tools = [tool_entry(tool.function, defer_loading=tool.defer_loading) for tool in body.tools]

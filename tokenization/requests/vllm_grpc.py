@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
-from .common import MAX_CHOICES
+from .common import MAX_CHOICES, all_computed
 from .cost import MAX_COST
 from .grpc_frame import one_message
 from .native import Features, Placeholder, media_spans
@@ -30,7 +30,7 @@ MAX_UNPACKED_IN_PYTHON = 100_000
 
 _TOKENIZED, _TEXT, _SAMPLING, _STREAM, _MEDIA = 2, 3, 4, 5, 7
 _INPUT_IDS = 2
-_N_CHOICES, _TRUNCATED_TO = 15, 27
+_N_CHOICES, _PROMPT_LOGPROBS, _TRUNCATED_TO = 15, 23, 27
 _PLACEHOLDERS, _HASHES = 5, 6
 _OFFSET, _LENGTH = 1, 2
 _NOT_TRUNCATED = 2**64 - 1
@@ -77,7 +77,7 @@ class _Input:
         """Packed runs of ids, and single ones."""
         self.text: str | None = None
         self.media: AnyMedia = None
-        self.is_truncated = self.stream = False
+        self.is_truncated = self.wants_probabilities = self.stream = False
         self.n_choices = 1
 
     def take_tokenized(self, value: memoryview) -> None:
@@ -94,6 +94,8 @@ class _Input:
         for number, each in self.fields(value):
             if number == _TRUNCATED_TO:
                 self.is_truncated = each != _NOT_TRUNCATED
+            elif number == _PROMPT_LOGPROBS:
+                self.wants_probabilities = True
             elif number == _N_CHOICES and isinstance(each, int):
                 self.n_choices = each if 1 <= each <= MAX_CHOICES else 1
 
@@ -122,6 +124,8 @@ def _prompt(method: str, found: _Input, max_cost: int) -> AnyPrompt:
         raise BodyFormatError(missing if method == "Generate" else "missing tokenized input in EmbedRequest")
     if found.is_truncated:
         return NoPrompt(NoPrefixReason.ALTERED_PROMPT, "the engine truncates the prompt")
+    if found.wants_probabilities:
+        return all_computed().prompt
     if isinstance(found.media, NoPrompt):
         return found.media
     if found.ids is None:

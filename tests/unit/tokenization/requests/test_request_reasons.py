@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvatlas.tokenization.model import TextPrompt
 from kvatlas.tokenization.requests.request import parse_body
 
 CHAT = "/v1/chat/completions"
@@ -28,6 +29,20 @@ def parsed(path: str, **fields: Any) -> Any:
         pytest.param(TEXT, {"prompt": "a", "prompt_embeds": "AAAA"}, "prompt_embeds", id="embeds_and_text"),
         pytest.param(TEXT, {"prompt_embeds": ["AAAA"]}, "prompt_embeds", id="embeds"),
         pytest.param(TEXT, {"prompt": "a", "suffix": "b"}, "altered_prompt", id="suffix"),
+        pytest.param(TEXT, {"prompt": "a", "prompt_logprobs": 0}, "prompt_logprobs", id="probabilities"),
+        pytest.param(TEXT, {"prompt": "a", "echo": True, "logprobs": 1}, "prompt_logprobs", id="echo"),
+        pytest.param(
+            CHAT,
+            {"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 1},
+            "prompt_logprobs",
+            id="probabilities_of_a_chat",
+        ),
+        pytest.param(
+            "/inference/v1/generate",
+            {"token_ids": [1], "sampling_params": {"prompt_logprobs": 1}},
+            "prompt_logprobs",
+            id="probabilities_of_ids",
+        ),
         pytest.param(EMBED, {"input": "a", "padding": "max_length"}, "altered_prompt", id="padded_embedding"),
         pytest.param(
             CHAT,
@@ -158,3 +173,22 @@ def test_reason_is_given_when_a_body_has_no_text_that_could_be_tokenized(
 ) -> None:
     prompt = parsed(path, **fields)
     assert prompt.reason == reason
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt_logprobs": None},
+        {"echo": True},
+        {"echo": True, "logprobs": None},
+        {"echo": False, "logprobs": 5},
+        {"echo": "yes", "logprobs": 5},
+    ],
+)
+def test_prompt_is_known_when_only_probabilities_of_the_response_are_wanted(fields: dict[str, Any]) -> None:
+    assert isinstance(parsed(TEXT, prompt="a", **fields), TextPrompt)
+
+
+def test_prompts_are_counted_also_when_their_probabilities_are_wanted() -> None:
+    body = {"model": "m", "prompt": [[1, 2], [3]], "prompt_logprobs": 1}
+    assert parse_body(TEXT, json.dumps(body).encode()).n_prompts == 2

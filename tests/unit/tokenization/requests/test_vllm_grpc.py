@@ -64,6 +64,11 @@ def test_prompt_is_that_of_the_message(message: bytes, prompt: object) -> None:
             frame(tokenized(1) + content(4, number(27, 5))), NoPrefixReason.ALTERED_PROMPT, id="truncated"
         ),
         pytest.param(
+            frame(tokenized(1) + content(4, number(23, 0))),
+            NoPrefixReason.PROMPT_LOGPROBS,
+            id="probabilities",
+        ),
+        pytest.param(
             frame(tokenized(1) + content(7, place(0, 1))), NoPrefixReason.MEDIA, id="media_without_hash"
         ),
         pytest.param(
