@@ -96,6 +96,8 @@ class Rank:
     """Capacities that other processes observed."""
     trust_lines: defaultdict[Trust, LineLimit] = field(default_factory=lambda: defaultdict(LineLimit))
     """Log lines of changes of trust, by new trust: events that are often damaged change it many times a second."""
+    reset_lines: LineLimit = field(default_factory=LineLimit)
+    """Log lines of resets: two engines on one address, or one that crashes soon after each start, cause many."""
 
     def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
         """Apply a batch to the index: a first slice at once, the rest as the result is iterated."""
@@ -167,9 +169,9 @@ class Rank:
     def reset(self, reason: str) -> None:
         """Forget everything learned from the publisher, because it restarted."""
         now = time.monotonic()
-        # two engines on one address cause a reset per batch: logged once a minute, counted in kvatlas_stream_restarts_total
-        level = logging.WARNING if now - self.reset_at > SAME_RESTART_S else logging.DEBUG
-        log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.number, reason)
+        # two engines on one address cause a reset per batch: all are counted in kvatlas_stream_restarts_total
+        if (more := self.reset_lines.line(now)) is not None:
+            log.warning("%s rank %d: starting over, %s%s", self.endpoint, self.number, reason, more)
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.number)
         self.adapters.clear()
