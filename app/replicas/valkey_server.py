@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -223,8 +223,9 @@ class ValkeyServer:
         else:
             connection = Connection(**options)
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                await connection.connect()  # type: ignore[no-untyped-call]
+            with _reading():
+                async with asyncio.timeout(TIMEOUT_S):
+                    await connection.connect()  # type: ignore[no-untyped-call]
             yield connection
         finally:
             await connection.disconnect(nowait=True)
@@ -266,10 +267,21 @@ async def reply_of(connection: Connection) -> Sequence[object]:
 
     Raises:
         RedisError, TimeoutError: it is an error, or none comes in time.
+        ReplicaError: it is no reply.
     """
-    async with asyncio.timeout(TIMEOUT_S):
-        reply = cast("object", await connection.read_response(disable_decoding=True))
+    with _reading():
+        async with asyncio.timeout(TIMEOUT_S):
+            reply = cast("object", await connection.read_response(disable_decoding=True))
     return cast("Sequence[object]", reply) if isinstance(reply, list) else ()
+
+
+@contextmanager
+def _reading() -> Generator[None]:
+    """Raise what the client's library raises of bytes that are no reply as a ReplicaError."""
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise ReplicaError(f"it sent what is no reply of such a server: {error}") from None
 
 
 def _check_files(tls: ValkeyTlsConfig) -> None:

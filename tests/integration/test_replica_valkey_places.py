@@ -150,3 +150,24 @@ async def test_slots_that_are_none_are_said_and_another_server_is_asked(tmp_path
         async with running(good), nodes("a", cluster=[address, good.address]) as (a,):
             await good.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             await connected(a)
+
+
+@pytest.mark.parametrize("reply", [b"-MOVED elsewhere\r\n", b":many\r\n", b"*1\r\n" * 3000 + b":1\r\n"])
+@pytest.mark.parametrize("asked", [b"CLIENT", b"SSUBSCRIBE"])
+async def test_bytes_that_are_no_reply_are_said_and_the_server_is_tried_again(
+    asked: bytes, reply: bytes
+) -> None:
+    n_connections = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal n_connections
+        n_connections += 1
+        while data := await reader.read(4096):
+            writer.write(reply if asked in data else b"+OK\r\n" * data.count(b"*"))
+        writer.close()
+
+    odd = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with odd, nodes("a", address=f"127.0.0.1:{odd.sockets[0].getsockname()[1]}") as (a,):
+        await until(lambda: "is no reply" in a.transport.traffic.problem, what="the problem")
+        n_before = n_connections
+        await until(lambda: n_connections > n_before, what="another connection")
