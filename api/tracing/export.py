@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from ...events.line_limit import LineLimit
 from .counts import SpanCounts
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ class BoundedProcessor(SpanProcessor):
 
     def __init__(self, exporter: SpanExporter, counts: SpanCounts, *, receiver: str, limit: int) -> None:
         self._exporter, self._counts, self._limit = exporter, counts, limit
+        self._receiver, self._lines = receiver, LineLimit()
         # Its own bound is never reached, since `admit` counts what is being sent too.
         self._batches = BatchSpanProcessor(_Counting(exporter, counts, receiver), max_queue_size=limit)
 
@@ -40,6 +43,12 @@ class BoundedProcessor(SpanProcessor):
         """See `SpanProcessor`. Cost: no I/O, about 1 us."""
         if self._counts.admit(self._limit):
             self._batches.on_end(span)
+        elif (more := self._lines.line(time.monotonic())) is not None:
+            log.warning(
+                "%d spans wait for %s, which takes them too slowly or not at all; further ones are dropped, and counted in "
+                "kvatlas_spans_total%s",
+                self._limit, self._receiver, more,
+            )  # fmt: skip
 
     def end(self, *, within_s: float) -> None:
         """Send the spans that wait, at most for that long, and stop. To be called in a thread."""

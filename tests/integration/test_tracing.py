@@ -230,11 +230,18 @@ async def test_spans_are_dropped_and_counted_when_too_many_wait(caplog: pytest.L
         processor.on_end(sampled)
     await asyncio.to_thread(exporter.entered.wait)
     assert (counts.n_waiting, counts.outcomes["dropped"]) == (512, 88)
+    first, *further = ours(caplog)
+    assert first.startswith("512 spans wait for http://r:1, which takes them too slowly or not at all")
+    assert len(further) < 10
 
     await asyncio.to_thread(processor.end, within_s=0.01)
     assert counts.outcomes == {"sent": 0, "failed": 512, "dropped": 88}
-    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("kvatlas")]
-    assert line.startswith("spans cannot be sent to http://r:1")
+    assert ours(caplog)[-1].startswith("spans cannot be sent to http://r:1")
+
+
+def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the lines logged by kvatlas itself."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("kvatlas")]
 
 
 class Deaf(Blocked):
