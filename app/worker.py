@@ -1,17 +1,20 @@
-"""One of several workers: its configuration, and its run."""
+"""One of several workers: its configuration, and its run; and what their parent keeps for those that start again."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import uvloop
 
 from ..configs.address import HostPort
 from ..configs.changes import changes
+from ..configs.discovery import with_listed_endpoints
 from ..configs.errors import ConfigError
+from ..configs.file_watch import FileWatch
 from ..configs.listeners import ServerConfig
 from ..configs.observers import RecorderConfig
 from ..configs.schema import KVAtlasConfig, SnapshotConfig
@@ -35,7 +38,7 @@ def run_worker(
     """Run a worker until it is signalled to end, and return its exit status. To be called in a process of its own.
 
     Args:
-        config: of all workers, as their parent loaded it.
+        config: of all workers, as their parent has it.
         files: its source.
         place: of the worker.
         ports: that all workers share.
@@ -49,7 +52,7 @@ def run_worker(
         return worker_config(files.with_flags(loaded), place.worker, ports)
 
     own_files = replace(files, with_flags=own)
-    started = present_config(own_files, worker_config(config, place.worker, ports))
+    started = present_config(own_files, worker_config(config, place.worker, ports), on_refusal=_say)
 
     async def run() -> int:
         return await App(started, own_files, place=place, on_beat=on_beat).run(ends=(END,))
@@ -57,14 +60,75 @@ def run_worker(
     return uvloop.run(run())
 
 
-def present_config(files: ConfigFiles, config: KVAtlasConfig) -> KVAtlasConfig:
-    """Return the configuration of a worker that starts: that of the files, unless the other workers refuse it too."""
+def present_config(
+    files: ConfigFiles,
+    config: KVAtlasConfig,
+    *,
+    is_signalled: bool = False,
+    on_refusal: Callable[[ConfigError], None],
+) -> KVAtlasConfig:
+    """Return the configuration of the files as they are now, as far as processes that have `config` take it.
+
+    Args:
+        files: the files.
+        config: loaded from them before; stays in place of files that cannot be used, or change what needs a restart.
+        is_signalled: whether a signal has files loaded again that are not followed.
+        on_refusal: called with what is wrong with a file.
+    """
+    if files.follows or is_signalled:
+        try:
+            loaded = files.load(config).config
+            if all(change.is_live for change in changes(config, loaded)):
+                config = loaded
+        except ConfigError as error:
+            on_refusal(error)
     try:
-        loaded = files.load().config
+        return with_listed_endpoints(config)
     except ConfigError as error:
-        log.warning("this worker starts with the configuration of its parent: %s", error)
+        on_refusal(error)
         return config
-    return loaded if all(change.is_live for change in changes(config, loaded)) else config
+
+
+class KeptConfig:
+    """The last usable configuration of the files, for workers that start again. In their parent.
+
+    Args:
+        config: of the start.
+        files: its source.
+    """
+
+    def __init__(self, config: KVAtlasConfig, files: ConfigFiles) -> None:
+        self.config = config
+        """The configuration."""
+        self._files = files
+        self._watch = self._watched()
+
+    def look(self, *, is_signalled: bool) -> None:
+        """Load the files if they have changed, or as a signal says. To be called several times a second."""
+        if not self._watch.settled() and not is_signalled:
+            return
+        before = self.config
+        try:
+            self.config = present_config(
+                self._files, before, is_signalled=is_signalled, on_refusal=_leave_to_workers
+            )
+        except Exception:  # a fault of ours must not end the parent, and all workers with it
+            log.exception("workers that are started again have the configuration of before")
+        if self.config.endpoints.file != before.endpoints.file:
+            self._watch = self._watched()
+
+    def _watched(self) -> FileWatch:
+        paths = self._files.paths if self._files.follows else ()
+        listed = self.config.endpoints.file
+        return FileWatch(*paths, *((Path(listed),) if listed else ()))
+
+
+def _leave_to_workers(_: ConfigError) -> None:
+    """Do nothing; those that run log it."""
+
+
+def _say(error: ConfigError) -> None:
+    log.warning("this worker starts with the last usable configuration: %s", error)
 
 
 def worker_config(config: KVAtlasConfig, worker: int, ports: SharedPorts) -> KVAtlasConfig:

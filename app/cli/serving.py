@@ -18,7 +18,7 @@ from ...events.errors import KVAtlasError
 from ...routing.plan.config_files import ConfigFiles
 from ..app import App
 from ..replicas.pod import Place
-from ..worker import run_worker
+from ..worker import KeptConfig, run_worker
 from ..workers.heartbeats import Heartbeats
 from ..workers.ports import SharedPorts
 from ..workers.supervisor import Supervisor
@@ -76,7 +76,7 @@ def run_server(
 
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOptions) -> int:
     """Serve in several workers, and return the exit status."""
-    n_workers = config.server.workers
+    n_workers, kept = config.server.workers, KeptConfig(config, files)
     heartbeats = Heartbeats(n_workers)
     try:
         ports = SharedPorts(config.server)
@@ -88,7 +88,7 @@ def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOpti
             log_options.start(worker=worker)
             place = Place(worker, n_workers, Path(folder))
             try:
-                return run_worker(config, files, place, ports, on_beat=partial(heartbeats.beat, worker))
+                return run_worker(kept.config, files, place, ports, on_beat=partial(heartbeats.beat, worker))
             except KVAtlasError as error:
                 say_on_stderr(str(error))
                 return WRONG_USE
@@ -99,4 +99,5 @@ def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOpti
             gives_up=WRONG_USE,
             heartbeats=heartbeats,
             timeout_s=config.server.worker_timeout,
+            on_look=kept.look,
         ).serve()

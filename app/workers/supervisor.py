@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from .heartbeats import Heartbeats
 
@@ -41,6 +41,18 @@ _PASSED_ON = (*_ENDS, RELOAD)
 _PR_SET_PDEATHSIG = 1
 
 
+class Look(Protocol):
+    """Work of the parent while the workers run."""
+
+    def __call__(self, *, is_signalled: bool) -> None:
+        """Do it; `is_signalled` once after `RELOAD`."""
+        ...
+
+
+def _do_nothing(*, is_signalled: bool) -> None:
+    """Do nothing."""
+
+
 class Supervisor:
     """Runs each worker in a process of its own until a signal ends them.
 
@@ -54,6 +66,7 @@ class Supervisor:
         gives_up: exit status of a worker that a restart would not help.
         heartbeats: of the workers.
         timeout_s: time without a heartbeat after which a worker is killed.
+        on_look: called each time that the parent looks at the workers.
     """
 
     def __init__(
@@ -64,9 +77,11 @@ class Supervisor:
         gives_up: int,
         heartbeats: Heartbeats,
         timeout_s: float,
+        on_look: Look = _do_nothing,
     ) -> None:
         self._n_workers, self._run, self._gives_up = n_workers, run, gives_up
         self._heartbeats, self._timeout_s = heartbeats, timeout_s
+        self._on_look, self._is_signalled = on_look, False
         self._workers: dict[int, int] = {}
         """Process id -> number of the worker."""
         self._restarted: set[int] = set()
@@ -89,6 +104,7 @@ class Supervisor:
             if pid == 0:
                 time.sleep(_LOOK_S)
                 self._kill_hung()
+                self._look()
                 continue
             ended = self._workers.pop(pid, None)
             if ended is None:  # a process that lost its parent: the first process of a container gets them
@@ -129,6 +145,10 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
                 self._heartbeats.started(worker)
 
+    def _look(self) -> None:
+        is_signalled, self._is_signalled = self._is_signalled, False
+        self._on_look(is_signalled=is_signalled)
+
     def _start(self, worker: int) -> None:
         """Start a worker unless all are to end; raises OSError if there can be no process."""
         # A signal between the fork and the child's own handlers would run the parent's handler in the child.
@@ -165,6 +185,7 @@ class Supervisor:
         if number in _ENDS:
             self._end()
         else:
+            self._is_signalled = True
             self._send(number)
 
     def _end(self) -> None:

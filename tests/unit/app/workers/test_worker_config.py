@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvatlas.app.worker import present_config, worker_config
+from kvatlas.app.worker import KeptConfig, present_config, worker_config
 from kvatlas.app.workers.ports import SharedPorts
+from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.listeners import ServerConfig
 from kvatlas.configs.observers import RecorderConfig
 from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig
@@ -60,6 +61,9 @@ def test_worker_without_snapshot_and_traces_keeps_none(shared: SharedPorts) -> N
     assert (own.snapshot.file, own.recorder.folder) == ("", "")
 
 
+HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
+
+
 @pytest.mark.parametrize(
     ("changed", "queue", "seed"),
     [
@@ -71,13 +75,72 @@ def test_worker_without_snapshot_and_traces_keeps_none(shared: SharedPorts) -> N
 def test_worker_that_starts_again_has_what_the_others_accepted(
     changed: str, queue: float, seed: int, tmp_path: Path
 ) -> None:
-    head = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
     file = tmp_path / "kvatlas.yaml"
-    file.write_text(f"{head}weights: {{queue: 3}}\nindex: {{hashSeed: 1}}\n")
-    files = ConfigFiles(file)
+    file.write_text(f"{HEAD}weights: {{queue: 3}}\nindex: {{hashSeed: 1}}\n")
+    files, refused = ConfigFiles(file), list[ConfigError]()
     before = files.load().config
-    file.write_text(f"{head}{changed}\n" + ("" if "index" in changed else "index: {hashSeed: 1}\n"))
+    file.write_text(f"{HEAD}{changed}\n" + ("" if "index" in changed else "index: {hashSeed: 1}\n"))
 
-    found = present_config(files, before)
+    found = present_config(files, before, on_refusal=refused.append)
 
     assert (found.weights.queue, found.index.hash_seed) == (queue, seed)
+    assert len(refused) == (changed == "weights: {queue: -1}")
+
+
+def look(kept: KeptConfig) -> None:
+    """Have the parent look until a file that was written is settled."""
+    for _ in range(2):
+        kept.look(is_signalled=False)
+
+
+@pytest.mark.parametrize("changed", ["weights: {queue: -1}", "index: {hashSeed: 2}"])
+def test_worker_that_starts_again_has_the_last_usable_files(changed: str, tmp_path: Path) -> None:
+    file = tmp_path / "kvatlas.yaml"
+    file.write_text(HEAD)
+    files = ConfigFiles(file)
+    kept = KeptConfig(files.load().config, files)
+    look(kept)
+    file.write_text(f"{HEAD}weights: {{queue: 5}}\n")
+    look(kept)
+    file.write_text(f"{HEAD}{changed}\n")
+    look(kept)
+
+    found = present_config(files, kept.config, on_refusal=lambda _: None)
+
+    assert (found.weights.queue, found.index.hash_seed) == (5, 0)
+
+
+def test_worker_that_starts_again_has_the_last_usable_list_of_endpoints(tmp_path: Path) -> None:
+    file, listed = tmp_path / "kvatlas.yaml", tmp_path / "endpoints.yaml"
+    file.write_text(f"{HEAD}weights: {{queue: 3}}\n")
+    listed.write_text("[{name: a, address: 10.0.0.1:8000}]")
+    files = ConfigFiles(file)
+    kept = KeptConfig(files.load().config, files)
+    file.write_text(f"{HEAD}endpoints: {{file: endpoints.yaml}}\n")
+    look(kept)
+    assert [each.name for each in kept.config.endpoints.static] == ["a"]
+    listed.write_text("[{name: a, address: 10.0.0.1:8000}, {name: b, address: 10.0.0.2:8000}]")
+    look(kept)
+    listed.write_text("[{name: a")
+    file.write_text(f"{HEAD}endpoints: {{file: endpoints.yaml}}\nweights: {{queue: 7}}\n")
+    look(kept)
+
+    found = present_config(files, kept.config, on_refusal=lambda _: None)
+
+    assert [each.name for each in found.endpoints.static] == ["a", "b"]
+    assert found.weights.queue == 7
+
+
+def test_files_that_are_not_followed_wait_for_a_signal_in_a_worker_that_starts_again_too(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "kvatlas.yaml"
+    file.write_text(f"{HEAD}weights: {{queue: 3}}\n")
+    files = ConfigFiles(file, follows=False)
+    kept = KeptConfig(files.load().config, files)
+    file.write_text(f"{HEAD}weights: {{queue: 5}}\n")
+    look(kept)
+    assert present_config(files, kept.config, on_refusal=lambda _: None).weights.queue == 3
+
+    kept.look(is_signalled=True)
+    assert present_config(files, kept.config, on_refusal=lambda _: None).weights.queue == 5
