@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from kvatlas.events.line_limit import MAX_LINES
 from kvatlas.fleet.kubernetes.client import api_server
 from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
@@ -24,6 +25,7 @@ from support.api_server import ApiServerDouble
 from support.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"
+POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/default/inferencepools"
 FAST = Timing(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
 
 
@@ -90,7 +92,7 @@ async def test_request_is_sent_again_when_the_token_was_replaced(
             ("http_status", 403, None, "pods is forbidden: User cannot list; give the ServiceAccount a Role"),
             id="403",
         ),
-        pytest.param({"not_served": {PODS}}, ("http_status", 404, None, "install its CRD"), id="404"),
+        pytest.param({"not_served": {PODS}}, ("http_status", 404, None, "proxy before it"), id="core_404"),
         pytest.param(
             {"n_throttled": 1, "retry_after": "7"}, ("http_status", 429, 7.0, "Too Many Requests"), id="429"
         ),
@@ -113,6 +115,27 @@ async def test_failure_has_the_cause_when_the_server_refuses(
     reason, status, wait_s, text = expected
     assert (failure.reason, failure.status, failure.retry_after_s) == (reason, status, wait_s)
     assert text in failure.message
+
+
+@pytest.mark.parametrize(
+    ("fault", "of_proxy", "advice"),
+    [
+        pytest.param({"not_served": {POOLS}}, False, "install its CRD", id="kind"),
+        pytest.param({"proxy": (404, "<html>default backend - 404</html>")}, True, "proxy", id="html"),
+        pytest.param({"proxy": (404, "")}, True, "proxy before it", id="nothing"),
+        pytest.param({"proxy": (503, "<html>none healthy</html>")}, False, "Unavailable", id="other_status"),
+    ],
+)
+async def test_404_of_a_proxy_is_no_lack_of_the_cluster(
+    double: ApiServerDouble, fault: dict[str, object], of_proxy: bool, advice: str
+) -> None:
+    for name, value in fault.items():
+        setattr(double.faults, name, value)
+    async with asking(Access(double.url)) as client:
+        with pytest.raises(RequestFailedError) as failed:
+            await client.get(POOLS, {})
+    assert failed.value.failure.of_proxy == of_proxy
+    assert advice in failed.value.failure.message
 
 
 async def test_failure_has_the_wait_of_the_status_when_no_header_has_one(double: ApiServerDouble) -> None:
@@ -207,6 +230,32 @@ async def test_follower_says_that_nothing_is_known_when_that_is_so(
         await until(lambda: follower.copy.n_failures["http_status"] > 3)
     told = [each.message.partition(":")[0] for each in caplog.records if each.levelname == "WARNING"]
     assert told == ["pods are not known yet", "the last known pods stay in use"]
+
+
+async def test_follower_says_what_is_wrong_with_a_response_that_is_no_list(
+    double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    double.faults.proxy = (200, "<html>please log in</html>")
+    async with following(double, Collection(PODS)) as follower:
+        await until(lambda: follower.copy.n_failures["malformed"] > 3)
+        double.heal()
+        await until(lambda: double.n_watches == 1)
+    lines = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert len(lines) == 1
+    assert lines[0].startswith("pods are not known yet: the list cannot be read")
+
+
+async def test_follower_whose_watches_are_accepted_and_fail_says_so_a_few_times(
+    double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(double, Collection(PODS)) as follower:
+        for number in range(20):
+            await until(lambda: double.n_watches == 1)
+            double.break_watches("error")
+            await until(lambda n=number: follower.copy.n_failures.total() > n)  # type: ignore[misc]
+    lines = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert 0 < len(lines) <= MAX_LINES
+    assert "the last known pods stay in use" in lines[0]
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -57,6 +57,8 @@ class Faults:
     """Collections without permission to read."""
     not_served: set[str] = field(default_factory=set[str])
     """Collections whose kind the server does not know."""
+    proxy: tuple[int, str] | None = None
+    """Status and text with which a proxy answers all requests, in place of the server."""
     n_throttled: int = 0
     """Further requests to refuse with 429."""
     n_storage: int = 0
@@ -234,6 +236,8 @@ class ApiServerDouble:
             self._connections.add(request.transport)
         if self.is_silent(request):
             await asyncio.Event().wait()
+        if (said := self.faults.proxy) is not None:
+            return web.Response(status=said[0], text=said[1], content_type="text/html")
         if request.path in (TOKEN_REVIEWS, ACCESS_REVIEWS):
             return self._refusal(request, request.path) or await self.rights.review(request)
         found = NAMESPACED.fullmatch(request.path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .access import Access
 from .credentials import Credentials
-from .errors import ADVICE, AccessError, Failure, RequestFailedError
+from .errors import ADVICE, OF_PROXY, AccessError, Failure, RequestFailedError
 from .wire import read_status
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ KEEPALIVE = (
 """TCP options that detect a lost peer after 20 s. A load balancer may answer for it; then the end of the watch does."""
 
 CONTENT_TYPE = "application/json"
+
+UNSERVED = b"404 page not found"
+"""Body of an API server's response for a kind that it does not serve. Source: net/http's NotFound, which it uses."""
 
 
 class ApiServer:
@@ -224,17 +227,22 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
 
 async def _refusal(method: str, path: str, response: aiohttp.ClientResponse) -> Failure:
     """Describe an error response: a Status of the API server, or plain text of a proxy before it."""
-    status = read_status(await response.content.read(MAX_ERROR_BYTES))
+    body = await response.content.read(MAX_ERROR_BYTES)
+    status = read_status(body)
     reason = status.message if status else response.reason or "no reason given"
-    advice = f"; {ADVICE[response.status]}" if response.status in ADVICE else ""
+    # The kinds below /api are always served.
+    is_unserved = body.strip() == UNSERVED and not path.startswith("/api/")
+    of_proxy = response.status == 404 and status is None and not is_unserved
+    advice = OF_PROXY if of_proxy else ADVICE.get(response.status, "")
     wait = response.headers.get("Retry-After", "")
     if not wait.isdecimal() and status is not None and status.failure.retry_after_s is not None:
         wait = str(round(status.failure.retry_after_s))
     return Failure(
         "expired" if response.status == 410 else "http_status",
-        f"{method} {path}: HTTP status {response.status}: {reason}{advice}",
+        f"{method} {path}: HTTP status {response.status}: {reason}{advice and f'; {advice}'}",
         status=response.status,
         retry_after_s=float(wait) if wait.isdecimal() else None,
+        of_proxy=of_proxy,
     )
 
 

@@ -20,6 +20,9 @@ ADVICE = {
 }
 """Remedy for an error response, by HTTP status."""
 
+OF_PROXY = "it is no response of an API server; look at the load balancer or proxy before it"
+"""Remedy for a 404 that is none of the API server."""
+
 LACKS = {403: "forbidden", 404: "not_installed"}
 """HTTP status of a list or watch -> what the cluster lacks for it."""
 
@@ -49,12 +52,14 @@ class Failure:
         message: text for logs.
         status: HTTP status, also of a Status inside a watch; None without response.
         retry_after_s: delay that the server asks for; None if it asks for none.
+        of_proxy: whether the response is of something before the API server, so that it tells nothing of the cluster.
     """
 
     reason: str
     message: str
     status: int | None = None
     retry_after_s: float | None = None
+    of_proxy: bool = False
 
     @property
     def is_outage(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ....events.line_limit import LineLimit
 from .api_server import ApiServer
 from .errors import Failure, RequestFailedError
 from .list_watch import ListPage, ListWatch, Pause, Watch
@@ -64,7 +65,7 @@ class Follower(Generic[T]):
         self.copy = copy
         self._server, self._collection = server, collection
         self._listener, self._clock = on_change, clock
-        self._warned = False
+        self._warned, self._lines = False, LineLimit()
         self._steps_task: asyncio.Task[None] | None = None
 
     @property
@@ -116,7 +117,9 @@ class Follower(Generic[T]):
         except RequestFailedError as error:
             self._failed(error.failure)
             return
+        before = self.copy.problem
         self.copy.page(body, now=self._clock())
+        self._note_other_than(before)
         self._on_change()
 
     async def _watch(self, watch: Watch) -> None:
@@ -147,20 +150,33 @@ class Follower(Generic[T]):
         self._warned = False
 
     def _receive(self, piece: bytes) -> bool:
+        before = self.copy.problem
         goes_on = self.copy.receive(piece, now=self._clock())
+        self._note_other_than(before)
         self._on_change()
         return goes_on
 
     def _failed(self, failure: Failure) -> None:
+        self._note(failure)
+        self.copy.failed(failure, now=self._clock())
+        self._on_change()
+
+    def _note_other_than(self, before: Failure | None) -> None:
+        """Log what the copy found in a response."""
+        if (found := self.copy.problem) is not None and found is not before:
+            self._note(found)
+
+    def _note(self, failure: Failure) -> None:
         is_news = not self._warned and failure.reason not in ROUTINE
+        # a server or proxy may accept each watch, and fail it at once
+        more = self._lines.line(self._clock()) if is_news else None
         plural = self._collection.path.rpartition("/")[2]
         effect = (
             f"the last known {plural} stay in use" if self.copy.n_lists else f"{plural} are not known yet"
         )
-        log.log(logging.WARNING if is_news else logging.DEBUG, "%s: %s", effect, failure.message)
-        self._warned = self._warned or is_news
-        self.copy.failed(failure, now=self._clock())
-        self._on_change()
+        level = logging.DEBUG if more is None else logging.WARNING
+        log.log(level, "%s: %s%s", effect, failure.message, more or "")
+        self._warned = self._warned or more is not None
 
     def _on_change(self) -> None:
         self._listener()

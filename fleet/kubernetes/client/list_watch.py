@@ -220,7 +220,7 @@ class ListWatch(Generic[T]):
         self._opened_at = None
 
     def _note_missing(self, failure: Failure, now: float) -> None:
-        if failure.status != 404:
+        if failure.status != 404 or failure.of_proxy:
             self._missing_since = None
             return
         if self._missing_since is None:

@@ -376,6 +376,13 @@ def test_copy_is_emptied_when_the_kind_is_long_gone() -> None:
     assert names(made) == set()
 
 
+def test_copy_stays_when_a_proxy_does_not_find_the_server() -> None:
+    made = listed(thing("a"))
+    for now in range(100):
+        made.failed(Failure("http_status", "not found", status=404, of_proxy=True), now=now)
+    assert names(made) == {"a"}
+
+
 def test_copy_stays_when_the_question_changes_until_it_is_answered() -> None:
     made = watching(thing("a"))
     made.failed(BROKEN, now=0)
