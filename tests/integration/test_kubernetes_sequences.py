@@ -122,8 +122,8 @@ async def test_nothing_is_synced_before_all_that_decides_is_read(double: ApiServ
     double.faults.slow_lists = {slow}
     async with discovering(double) as found:
         await until(lambda: double.requests["list", slow] and found.addresses())
+        await until(lambda: found.discovery.awaited == slow.rpartition("/")[2])
         assert not found.discovery.synced
-        assert found.discovery.awaited == slow.rpartition("/")[2]
         double.heal()
         await until(lambda: found.discovery.synced)
         assert found.discovery.priorities == {"chat": 5}
