@@ -113,6 +113,20 @@ async def test_leader_goes_on_alone_when_the_api_server_is_away(
     )
 
 
+async def test_leader_goes_on_while_a_proxy_does_not_find_the_server(double: ApiServerDouble) -> None:
+    async with standing(double, "a") as one, standing(double, "b") as other:
+        await until(lambda: one.elector.leads or other.elector.leads, what="a leader")
+        leader, follower = (one, other) if one.elector.leads else (other, one)
+        double.faults.proxy = (404, "<html>default backend - 404</html>")
+        await until(
+            lambda: leader.elector.holds_on or not leader.elector.leads, what="the last renewal's end"
+        )
+        assert (leader.elector.leads, follower.elector.leads) == (True, False)
+        double.heal()
+        await until(lambda: leader.elector.problem is None and follower.elector.problem is None)
+        assert (leader.seen, follower.seen) == ([True], [])
+
+
 async def test_leader_goes_on_when_the_api_server_does_not_answer_and_ends_when_it_names_another(
     double: ApiServerDouble,
 ) -> None:

@@ -41,6 +41,9 @@ CONTENT_TYPE = "application/json"
 UNSERVED = b"404 page not found"
 """Body of an API server's response for a kind that it does not serve. Source: net/http's NotFound, which it uses."""
 
+ALWAYS_SERVED = ("/api/", "/apis/coordination.k8s.io/", "/apis/discovery.k8s.io/")
+"""Paths of kinds that every API server has."""
+
 
 class ApiServer:
     """Client of the API server, over one HTTP session.
@@ -230,8 +233,7 @@ async def _refusal(method: str, path: str, response: aiohttp.ClientResponse) -> 
     body = await response.content.read(MAX_ERROR_BYTES)
     status = read_status(body)
     reason = status.message if status else response.reason or "no reason given"
-    # The kinds below /api are always served.
-    is_unserved = body.strip() == UNSERVED and not path.startswith("/api/")
+    is_unserved = body.strip() == UNSERVED and not path.startswith(ALWAYS_SERVED)
     of_proxy = response.status == 404 and status is None and not is_unserved
     advice = OF_PROXY if of_proxy else ADVICE.get(response.status, "")
     wait = response.headers.get("Retry-After", "")

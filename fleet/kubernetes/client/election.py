@@ -135,7 +135,7 @@ class Elector:
         try:
             body = await self._fetch(limit_s)
         except RequestFailedError as error:
-            if error.failure.status == 404:
+            if error.failure.status == 404 and not error.failure.of_proxy:
                 self._election.found(None, now=self._clock())
             else:
                 self._failed(error.failure, limit_s)

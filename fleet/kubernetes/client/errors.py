@@ -63,7 +63,9 @@ class Failure:
 
     @property
     def is_outage(self) -> bool:
-        """Whether there was no response, or one of a server that is overloaded or out of order."""
+        """Whether there was no response of the API server, or one of a server that is overloaded or out of order."""
+        if self.of_proxy:
+            return True
         if self.status is None:
             return self.reason in ("unreachable", "timeout", "cut")
         return self.status == 429 or self.status >= 500
