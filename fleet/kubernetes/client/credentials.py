@@ -72,7 +72,9 @@ class Credentials:
     def _read_token(self, path: Path, now: float) -> None:
         try:
             token = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
+            if not token:  # it is being written
+                raise ValueError("it is empty")
+        except (OSError, ValueError) as error:
             if not self._token:
                 raise AccessError(f"the token in {path} cannot be read: {error}") from error
             return

@@ -56,6 +56,16 @@ def test_token_stays_when_its_file_goes_away(tmp_path: Path) -> None:
     assert credentials.token(now=2 * LOOK_EVERY_S) == "one"
 
 
+def test_token_stays_while_its_file_is_written_in_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "token", "one")
+    credentials = Credentials(Access(URL, token=path))
+    credentials.token(now=0)
+    path.write_text("")
+    assert credentials.token(now=LOOK_EVERY_S) == "one"
+    path.write_text("two")
+    assert credentials.token(now=LOOK_EVERY_S + 1) == "two"
+
+
 def test_token_is_refused_when_its_file_never_was(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="token"):
         Credentials(Access(URL, token=tmp_path / "token")).token(now=0)
