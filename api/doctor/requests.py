@@ -17,6 +17,9 @@ FOUND_AT_LEAST = 0.1
 """Smallest share of the engines' cached tokens that must have been predicted: keys that never match predict none, keys
 that match nearly all."""
 
+KNOWN_AT_LEAST = 0.5
+"""Smallest share of prompt tokens with known ids for a judgement: of other prompts engines find tokens that nobody foresees."""
+
 CACHED_AT_LEAST = 0.05
 """Smallest cached share of prompts for a judgement."""
 
@@ -69,6 +72,8 @@ def _found(deployment: Deployment) -> Iterator[Finding]:
     evidence = f"engines found {cached:.0f} of {prompt:.0f} prompt tokens in their caches; foreseen were {foreseen:.0f}"
     if n_known < FEW or cached < CACHED_AT_LEAST * prompt or not cached:
         yield Finding(State.UNKNOWN, f"{evidence}; too few to judge by")
+    elif counts.total("kvatlas_prompt_tokens_total") < KNOWN_AT_LEAST * prompt:
+        yield Finding(State.UNKNOWN, f"{evidence}; too few prompts have token ids to judge by")
     elif foreseen < FOUND_AT_LEAST * cached:
         yield Finding(
             State.FAIL,
@@ -178,7 +183,7 @@ CHECKS = (
     Check(
         "prompts-tokenized",
         "Are token ids known of all prompts?",
-        "such requests are routed by load alone",
+        "such requests are routed by load, and by the bytes of their prompts among endpoints known from routing",
         _tokenized,
     ),
     Check(

@@ -91,6 +91,16 @@ async def test_verdict_is_reported_when_expectations_do_not_hold() -> None:
     assert found["remedies"][0].startswith("docs/audit.md says what each verdict calls for: ")
 
 
+async def test_keys_are_not_judged_by_prompts_without_token_ids() -> None:
+    async with local_process(make_endpoint("a", events="")) as process:
+        await process.send_requests(20, path="/v1/chat/completions", responses=response("127.0.0.1:1"))
+        await process.until_state("responses-shown", "ok")
+        found = (await process.checks())["prefixes-found"]
+    assert found["state"] == "unknown"
+    (evidence,) = found["evidence"]
+    assert evidence.endswith("foreseen were 0; too few prompts have token ids to judge by")
+
+
 async def test_checks_are_ok_when_requests_went_well() -> None:
     async with local_process(make_endpoint("a", events="")) as process:
         await process.send_requests(20, responses=response("127.0.0.1:1"))
