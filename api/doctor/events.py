@@ -55,6 +55,8 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
             if not fleet.is_from_routing:
                 yield _silent(name, config)
             continue
+        if fleet.is_from_routing and subscription.trust in (Trust.DARK, Trust.STALE):
+            continue
         where, waited_s = subscription.events, deployment.now - endpoint.added_at
         status = fleet.scrape_status(endpoint.name)
         engine = status.engine if status is not None else None
@@ -306,7 +308,7 @@ def _block_sizes(deployment: Deployment) -> Iterator[Finding]:
                 f"{name}: {ledger.counters.block_size_mismatches} events of another block size than {shown}",
                 "one --block-size for all ranks behind one event address",
             )
-        elif told is not None and shown is not None and told != shown:
+        elif not ledger.learns_from_routing and told is not None and shown is not None and told != shown:
             yield Finding(
                 State.WARN,
                 f"{name}: events have blocks of {shown} tokens, its /metrics say {told}",
