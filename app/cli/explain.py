@@ -139,7 +139,7 @@ def _title(decision: DecisionOut) -> str:
     where = f"on {prefill.picked[0]}, which computes it" if prefill is not None else "there"
     of = f", {cached.usable_tokens} of them cached {where}" if cached else ""
     # both come from the client, and may hold what a terminal obeys
-    request_id, model = clean(decision.request_id), clean(decision.model)
+    request_id, model = clean(decision.request_id), clean(decision.model) or "no model"
     return f"{request_id}  {when}\n{model}, {about}{decision.tokens} tokens{of} -> {picked}"
 
 
