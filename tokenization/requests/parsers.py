@@ -9,7 +9,7 @@ from ..errors import BodyFormatError
 from ..model import NoPrefixReason, NoPrompt, ParsedRequest
 from . import vertex_ai, vllm_grpc
 from .cost import MAX_COST, decoding_cost, is_light
-from .request import parse_body
+from .request import generates, parse_body
 
 PASSTHROUGH = "passthrough-parser"
 
@@ -115,8 +115,10 @@ class BodyParser:
         return is_light(body)
 
     def cost(self, path: str, body: bytes) -> int:
-        """Return what decoding a body costs, 0 if `parse` limits that itself. See `requests.cost`."""
-        return decoding_cost(body) if self.form(path) in (Form.JSON, Form.WRAPPED) else 0
+        """Return what decoding a body costs, 0 if `parse` limits that itself, or reads no prompt. See `requests.cost`."""
+        form = self.form(path)
+        is_decoded = form is Form.WRAPPED or (form is Form.JSON and generates(path))
+        return decoding_cost(body) if is_decoded else 0
 
 
 _UNREAD = ParsedRequest(

@@ -20,7 +20,9 @@ from ..errors import BodyFormatError, ModelMissingError, PromptMissingError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, RawRequest, TextPrompt
 from . import forms
 from .anthropic import MessagesBody, messages_prompt
+from .beginning import MAX_BEGINNING_BYTES, model_of_beginning
 from .common import ABSENT, BodyPrompt, Head, TokenId, no_prompt, token_prompt
+from .cost import MAX_UNREAD_BYTES
 from .halves import without_halves
 from .native import SglangGenerateBody, VllmGenerateBody, sglang_prompt, vllm_prompt
 from .openai import (
@@ -337,6 +339,8 @@ def _without_prompt(path: str, body: bytes) -> ParsedRequest:
         prompt = NoPrompt(NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path")
     else:
         prompt = NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API")
+    if len(body) > MAX_UNREAD_BYTES:
+        return ParsedRequest(model=model_of_beginning(body[:MAX_BEGINNING_BYTES]), prompt=prompt)
     try:
         model = _string(_decoded(_decode_head, body).model) or ""
     except (BodyFormatError, msgspec.ValidationError):

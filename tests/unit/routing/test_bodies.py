@@ -166,3 +166,23 @@ async def test_path_of_no_parser_is_refused_though_its_body_is_past_a_limit(make
 
     assert isinstance(found, Refusal)
     assert found.code is RefusalCode.BAD_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        pytest.param(b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n', "", id="upload_in_parts"),
+        pytest.param(b'{"model": "ranker", "documents": [', "ranker", id="json"),
+    ],
+)
+@pytest.mark.parametrize("needs_model", [True, False])
+async def test_long_body_without_known_prompt_is_within_the_limits(
+    make_reader: MakeReader, body: bytes, model: str, *, needs_model: bool
+) -> None:
+    long = body + b"[,]," * (cost.MAX_UNREAD_BYTES // 4)
+    request = RoutingRequest("/v1/audio/transcriptions", long)
+
+    found = await make_reader(needs_model=needs_model).read(request, RequestPolicy())
+
+    prompt = NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API")
+    assert found == ReadRequest(ParsedRequest(model, prompt, is_heavy=True))
