@@ -283,7 +283,8 @@ class App:
         for number in ends:
             loop.add_signal_handler(number, self._end.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))  # one that came before is handled now
+        # one that came before is handled now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, *ends))
         await self.start()
         _collect_rarely()
         log.info("following %d endpoint(s)", len(self.fleet))

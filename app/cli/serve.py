@@ -105,8 +105,9 @@ def serve(
     ] = None,
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
-    # Before threads of libraries begin, which would take it, and end the process before it can be handled.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
+    # Before threads of libraries begin, which would take them, and end the process before they can be handled. The first
+    # process of a container would even lose a SIGTERM, and go on until it is killed.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGTERM))
 
     from ...configs.reading import GivenText
     from .log import log_options

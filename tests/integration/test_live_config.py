@@ -355,3 +355,21 @@ async def test_signal_to_load_again_is_kept_while_the_process_starts(tmp_path: P
         process.terminate()
         await process.stderr.read()
         assert await process.wait() == 0
+
+
+async def test_signal_to_end_is_kept_while_the_process_starts(tmp_path: Path) -> None:
+    """The first process of a container would lose it."""
+    pipe = tmp_path / "kvatlas.yaml"
+    os.mkfifo(pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(pipe)
+    )
+
+    def write() -> None:
+        with pipe.open("wb") as file:  # waits until the process reads
+            process.send_signal(signal.SIGTERM)
+            file.write(config_text(START))
+
+    await asyncio.to_thread(write)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await process.wait() == 0
