@@ -152,7 +152,7 @@ class ApiServer:
     async def _request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Yield a successful response. On 401, or if a replaced CA is why TLS failed, reload the file and retry once."""
+        """Yield a successful response. On 401, or if a replaced CA is why TLS failed, reload the files and retry once."""
         import aiohttp
 
         try:

@@ -45,11 +45,12 @@ class Credentials:
         return self._token
 
     def renew(self, *, now: float) -> bool:
-        """Reload the token from its file; return whether it has changed."""
+        """Reload token and client certificate from their files; return whether one has changed."""
         before = self._token
         if isinstance(self._access.token, Path):
             self._read_token(self._access.token, now)
-        return self._token != before
+        has_certificate = self._access.certificate is not None and self._tls is not None
+        return self._token != before or (has_certificate and self.renew_tls(now=now))
 
     def tls(self, *, now: float) -> ssl.SSLContext:
         """Return the TLS context for connections, a new one after its files have changed.

@@ -100,6 +100,24 @@ def test_certificates_are_loaded_at_once_when_one_was_refused(tmp_path: Path, au
     assert credentials.tls(now=3) is not first
 
 
+def test_client_certificate_is_loaded_at_once_when_it_was_refused(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    """API servers answer an expired one with 401, as a token."""
+
+    def issue() -> tuple[Path, Path]:
+        issued = authority.issue_cert("client.example")
+        certificate, key = pem(issued.cert_chain_pems[0]), pem(issued.private_key_pem)
+        return write(tmp_path / "c", certificate), write(tmp_path / "k", key)
+
+    credentials = Credentials(Access(URL, ca=pem(authority.cert_pem), certificate=issue()))
+    first = credentials.tls(now=0)
+    assert not credentials.renew(now=1)
+    issue()
+    assert credentials.renew(now=2)
+    assert credentials.tls(now=3) is not first
+
+
 def test_client_certificate_is_loaded_when_given_as_files_or_data(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
