@@ -73,13 +73,14 @@ class Credentials:
     def _read_token(self, path: Path, now: float) -> None:
         try:
             token = path.read_text().strip()
-            if not token:  # it is being written
-                raise ValueError("it is empty")
-        except (OSError, ValueError) as error:
+        except (OSError, UnicodeDecodeError) as error:
             if not self._token:
                 raise AccessError(f"the token in {path} cannot be read: {error}") from error
             return
-        self._token, self._token_read_at = token, now
+        if token:
+            self._token, self._token_read_at = token, now
+        elif not self._token:  # otherwise it is being written
+            raise AccessError(f"the token in {path} cannot be read: it is empty")
 
     def _load_tls(self) -> None:
         try:
