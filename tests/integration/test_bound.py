@@ -276,6 +276,7 @@ async def test_nothing_arrives_after_a_stop_and_the_others_continue() -> None:
 async def test_endpoint_taken_back_starts_clean() -> None:
     async with listening() as bound, player(connect=bound.address) as playing:
         first, before = bound.expect("engine-a", replay=playing.replay)
+        await until(lambda: playing.n_subscribed)  # or a replay would bring the first, and nothing the others
         await playing.publish(*frames(0, 1, topic=TOPIC_A))
         await until(lambda: before.numbers == [0, 1])
         bound.subscriber.stop(first)
