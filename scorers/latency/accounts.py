@@ -71,7 +71,8 @@ class Accounts:
     seconds at which all prompts there are expected to be computed, those for other endpoints to be sent, and those from others to be
     received, since when and until when; the decayed tokens that were to be computed there, with the time of their last change; the
     tokens of the present prompt whose blocks requests hold there, NaN if that is unknown; the part of the decayed tokens that new
-    prompts had; and the part of the booked tokens of responses that are taken to have begun before their first byte. Requests whose prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
+    prompts had; and the part of the booked tokens of responses that are taken to have begun before their first byte. Requests whose
+    prompt another endpoint computes have booked tokens and tokens of prompts, and no part in the others.
     """
 
     def __init__(self) -> None:
