@@ -179,7 +179,8 @@ def fleet_costs(
     new_tokens = features[PREFILL] + _total(features[N_FEATURES:])
     taken = _taken(n_tokens, new_tokens, accounts) * _per_token(state[GPU_TOKENS])
     displaced_ms = lost_ms * displaced
-    memory_ms = residency_ms * unknown_as_zero(used_now(state)) * taken + displaced_ms
+    held_from = unknown_as_zero(used_now(state)) + _waiting_again(state, accounts)
+    memory_ms = residency_ms * held_from * taken + displaced_ms
     terms = costs * features
     cost_ms = ttft_ms - shifted * terms[MEMORY] + others_ms + memory_ms + response_ms
     spent_ms = work_ms + others_ms + displaced_ms
@@ -272,7 +273,7 @@ def _tokens_ahead(
     Nothing is computed of those that wait in the engine, however long they have waited.
     """
     sent, waiting, running = state[REQUESTS], state[WAITING], running_now(state)
-    foreign = np.fmax(0.0, np.fmin(waiting, waiting + running - sent))  # NaN is unknown
+    foreign = _waiting_unknown(state)
     ahead = accounts[WORK] + np.maximum(0.0, state[TOKENS] - accounts[BOOKED])
     since_ms = np.where(accounts[N_AHEAD] > 0, now - accounts[SINCE], 0.0) * 1000.0
     untouched = ahead * _part_ahead(np.fmin(waiting, sent - running), accounts)
@@ -280,6 +281,23 @@ def _tokens_ahead(
         np.maximum(0.0, ahead - untouched - since_ms * tokens_per_ms) + untouched + foreign * tokens_each
     )
     return tokens
+
+
+def _waiting_unknown(state: FloatArray) -> FloatArray:
+    """Return the requests that wait on each endpoint and that the engine alone reports; 0 if that is unknown."""
+    waiting = state[WAITING]
+    unknown: FloatArray = np.fmax(0.0, np.fmin(waiting, waiting + running_now(state) - state[REQUESTS]))
+    return unknown
+
+
+def _waiting_again(state: FloatArray, accounts: FloatArray) -> FloatArray:
+    """Return the requests that wait again because the engine took their blocks back; 0 if that is unknown.
+
+    They wait although their responses have begun, on an endpoint that has no room for one more like those that run there.
+    """
+    again = np.fmax(0.0, state[WAITING] - _waiting_unknown(state) - accounts[N_AHEAD])
+    with_one_more = used_now(state) * (1.0 + 1.0 / np.maximum(1.0, running_now(state)))
+    return np.where(with_one_more > 1.0 - UNSURE, again, 0.0)  # NaN is unknown
 
 
 def _missing_memory(

@@ -65,7 +65,7 @@ class FleetCostParams(LatencyCostParams, frozen=True):
     max_price: Annotated[float, Meta(ge=0)] = 30.0
     """Highest price of a millisecond of work by the requests that wait anywhere, in milliseconds of waiting."""
     residency_factor: Annotated[float, Meta(ge=0)] = 1.5
-    """Time that holding all blocks of a full endpoint costs others by waits for blocks, as a part of the time they are held."""
+    """Time that all blocks of a full endpoint cost others, and each request that waits again there, as a part of the time they are held."""
     displacement_factor: Annotated[float, Meta(ge=0)] = 2.4
     """Part of the time to compute displaced tokens again that displacing them costs, if no slower tier has them."""
     miss_ms: Annotated[float, Meta(ge=0)] = 30_000.0
@@ -81,10 +81,11 @@ class FleetCostScorer(LatencyCostScorer):
     half of each, so an idle endpoint computes a prefix again sooner than a busy one. The second half is limited, so that it does so
     however many wait elsewhere.
 
-    The blocks that a request takes until its response ends make others wait, the more the fuller the endpoint is; the uncached
-    tokens stay, and displace as many. What is displaced costs the time to compute it again, less the part that slower tiers give
-    back. So `memory = residency_factor * utilization * taken * residence + lost * time(displaced)`, with the mean time per token of
-    all endpoints. `taken` is the part of the endpoint's blocks that the prompt needs beside those that requests there hold of it
+    The blocks that a request takes until its response ends make others wait, the more the fuller the endpoint is, and each of the
+    requests that wait there again because the engine took their blocks back. The uncached tokens stay, and displace as many. What is
+    displaced costs the time to compute it again, less the part that slower tiers give back. So
+    `memory = residency_factor * (utilization + again) * taken * residence + lost * time(displaced)`, with the mean time per token
+    of all endpoints. `taken` is the part of the endpoint's blocks that the prompt needs beside those that requests there hold of it
     anyway, and `residence` the time for which a request usually holds its blocks. `lost` is `displacement_factor` times the part
     of the tokens missing on the GPU that recent requests had to compute, and not to load. Displaced are the uncached tokens, more
     where more than the mean was placed lately, and fewer where less was: for tokens that no endpoint has, by `SPREAD` times the

@@ -246,7 +246,8 @@ PyObject* fleet_costs(PyObject*, Call call) {
             const double taken = tokens_taken(n_tokens, quantities(kPrefill, row) + n_loaded, accounts, row) * per_token(state(kStateGpuTokens, row));
             const double displaced_ms = lost_ms * displaced(0, row);
             const double response_ms = n_output * maximum(0.0, token_ms(0, n_times == 1 ? 0 : row) - kAlike * least_ms);
-            const double memory_ms = residency_ms * fmax(used_now(state, row), 0.0) * taken + displaced_ms;
+            const double held_from = fmax(used_now(state, row), 0.0) + waiting_again(state, accounts, row);
+            const double memory_ms = residency_ms * held_from * taken + displaced_ms;
             const auto term = [&](size_t line) { return costs(line, row) * quantities(line, row); };
             double load_ms = n_lines > kNFeatures ? term(kNFeatures) : 0.0;
             for (size_t line = kNFeatures + 1; line < n_lines; ++line) load_ms += term(line);

@@ -92,9 +92,22 @@ double prefix_features(const HeldPrefix& held, double n_tokens, double credit, s
 // The part that `n` requests are of those whose response has not begun, 0 to 1; `each` is the part of one, 0 if there are none.
 inline double part_ahead(double n, double each) { return each > 0.0 ? fmin(fmax(0.0, n) * each, 1.0) : 0.0; }
 
+// The requests that wait on an endpoint and that the engine alone reports; 0 if that is unknown.
+inline double waiting_unknown(const Table<double>& state, size_t row) {
+    const double waiting = state(kStateWaiting, row);
+    return fmax(0.0, fmin(waiting, waiting + running_now(state, row) - state(kStateSent, row)));
+}
+
+// The requests that wait again because the engine took their blocks back; 0 if that is unknown.
+inline double waiting_again(const Table<double>& state, const Table<double>& accounts, size_t row) {
+    const double with_one_more = used_now(state, row) * (1.0 + 1.0 / maximum(1.0, running_now(state, row)));
+    if (!(with_one_more > 1.0 - kUnsure)) return 0.0;
+    return fmax(0.0, state(kStateWaiting, row) - waiting_unknown(state, row) - accounts(kAhead, row));
+}
+
 inline double tokens_ahead(const RequestNumbers& request, const Table<double>& state, const Table<double>& accounts, double each, double tokens_per_ms, size_t row) {
     const double sent = state(kStateSent, row), waiting = state(kStateWaiting, row), running = running_now(state, row);
-    const double foreign = fmax(0.0, fmin(waiting, waiting + running - sent));
+    const double foreign = waiting_unknown(state, row);
     const double ahead = accounts(kWork, row) + maximum(0.0, state(kStateTokens, row) - accounts(kBooked, row));
     const double since_ms = (accounts(kAhead, row) > 0.0 ? request.now - accounts(kSince, row) : 0.0) * 1000.0;
     const double untouched = ahead * part_ahead(fmin(waiting, sent - running), each);
