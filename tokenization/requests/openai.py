@@ -80,12 +80,19 @@ class ChatOptions(ConversationOptions):
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     echo: bool = False
+    top_logprobs: Raw = ABSENT
     prompt_logprobs: Raw = ABSENT
     n: Raw = ABSENT
 
     def n_choices(self) -> int:
         """See `Head.n_choices`."""
         return n_choices_of(self.n)
+
+    @property
+    def wants_probabilities(self) -> bool:
+        """Whether the engine computes probabilities of the prompt: also for an echo, since `top_logprobs` is 0 by default."""
+        has_top = self.top_logprobs is ABSENT or is_given(self.top_logprobs)
+        return is_given(self.prompt_logprobs) or (self.echo and has_top)
 
 
 class ChatBody(ChatOptions, kw_only=True):
@@ -205,7 +212,7 @@ def _embedded_chat(body: EmbeddingBody, field: Raw) -> BodyPrompt | None:
 
 
 def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1) -> BodyPrompt:
-    if is_given(body.prompt_logprobs):
+    if body.wants_probabilities:
         return replace(all_computed(), n_prompts=n_prompts)
     tools = None
     if body.tools is not None:
