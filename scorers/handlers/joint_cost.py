@@ -21,6 +21,7 @@ from ..core.ratings import Inputs
 from ..core.registry import Registry
 from ..core.shared import SharedSums
 from ..core.topology import LEVELS
+from ..latency.cost import known_first
 from ..latency.joint import JointModel
 from ..latency.pairs import Transfer
 from ..latency.placements import PlacementCosts, PlacementParams, placement_costs
@@ -166,7 +167,7 @@ class JointCostHandler:
     ) -> tuple[Decision, int]:
         """Return the decision of a profile with the cheapest of the candidates that it kept, and its row; infinite costs are shown as unknown."""
         scale_ms = self._params.scale_ms
-        scores = unknown_as_zero(scale_ms / (scale_ms + cost_ms))
+        scores = known_first(unknown_as_zero(scale_ms / (scale_ms + cost_ms)), kept)
         row, tie = pick_highest(scores, rng)
         best = kept[row]
         picked = replace(

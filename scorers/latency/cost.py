@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..core.candidates import Candidates
+from ..core.candidates import UPDATED_AT, Candidates
 from ..core.columns import FloatArray
 from ..core.decision import Decision
 from ..core.model import PREFILL_SPEED, RequestView
@@ -24,6 +25,8 @@ COMPUTED = ("queue", "prefill", "attention")
 
 class LatencyCostScorer:
     """Score `1 / (1 + ms / scale_ms)`, where ms is the expected time to first token.
+
+    An endpoint whose load is unknown scores 0 beside others whose load is known, see `known_first`.
 
     Ties: equal expected times score the same, and chance decides among those within the model's resolution of the best, see
     `CostModel.resolution`.
@@ -47,7 +50,7 @@ class LatencyCostScorer:
     def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the expected milliseconds to first token."""
         expected_ms = self.expected_ms(request, candidates)
-        scores = self._scale_ms / (self._scale_ms + expected_ms)
+        scores = known_first(self._scale_ms / (self._scale_ms + expected_ms), candidates)
         return Ratings(scores, Inputs(expected_ms), self._resolution(scores))
 
     def _resolution(self, scores: FloatArray) -> float:
@@ -87,6 +90,19 @@ class LatencyCostScorer:
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""
         return self.model.reports()
+
+
+def known_first(scores: FloatArray, candidates: Candidates) -> FloatArray:
+    """Return the scores, with 0 for endpoints whose load is unknown beside endpoints whose load is known. Cost: 2 us.
+
+    A server that is down fails every request at once, so that nothing ever waits there, and its requests take no memory: it
+    would cost less than any other.
+    """
+    updated_at = candidates.state[UPDATED_AT]
+    if not math.isnan(np.add.reduce(updated_at)):
+        return scores  # as nearly always
+    is_unknown = np.isnan(updated_at)
+    return scores if is_unknown.all() else np.where(is_unknown, 0.0, scores)
 
 
 def register(registry: Registry) -> None:

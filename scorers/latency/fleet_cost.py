@@ -17,7 +17,7 @@ from ..core.ratings import Inputs, Parts, Ratings
 from ..core.registry import Registry
 from ..core.slo import Slo, slo_of
 from .arithmetic import COST_PARTS
-from .cost import LatencyCostScorer
+from .cost import LatencyCostScorer, known_first
 from .expected import Expected
 from .lines import N_FEATURES, OVERDUE, PLACED_S
 from .means import RunningMean
@@ -134,7 +134,7 @@ class FleetCostScorer(LatencyCostScorer):
         names: tuple[str, ...] = COST_PARTS
         if slo is not None:
             found, names = self._with_objectives(found, expected, slo), OBJECTIVE_PARTS
-        scores = found[-1]
+        scores = known_first(found[-1], candidates)
         return Ratings(scores, Inputs(found[-2], parts=Parts(names, found[:-2])), self._resolution(scores))
 
     def _parts(self, expected: Expected) -> FloatArray:

@@ -285,3 +285,17 @@ def test_load_speed_of_an_unknown_tier_is_rejected() -> None:
             {"loadTokensPerSecond": {"ram": 1.0}},
             BuildContext(tiers=TIERS),
         )
+
+
+def test_unknown_load_scores_0_only_beside_known_ones() -> None:
+    """A server that is down fails its requests at once, so that nothing ever waits there."""
+    scorer = LatencyCostScorer(PARAMS, TIERS)
+    down, busy = (
+        endpoint("down", prefix=held(gpu=9)),
+        endpoint("busy", of=load(waiting=50, running=50, kv=1.0)),
+    )
+
+    beside_known = [each.score for each in rated(scorer, REQUEST, [down, busy])]
+    assert beside_known[0] == 0.0 < beside_known[1]
+    both_down = [each.score for each in rated(scorer, REQUEST, [down, endpoint("new")])]
+    assert both_down[0] > both_down[1] > 0.0

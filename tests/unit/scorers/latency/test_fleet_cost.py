@@ -392,3 +392,12 @@ def test_example_of_the_page_is_what_it_costs() -> None:
 
     assert scorer.expected_ms(request, Candidates.of(table)).round().tolist() == [719, 678]
     assert [round(each.raw or 0.0) for each in rated(scorer, request, table)] == [3_044, 678]
+
+
+def test_idle_endpoint_with_unknown_load_scores_0_beside_a_full_one() -> None:
+    """Its blocks cost nothing, since nobody knows how full it is, so it would cost less than any other."""
+    down, full = endpoint("down"), endpoint("full", of=load(waiting=9, running=9, kv=1.0))
+
+    ratings = rated(make(picks=9), REQUEST, [down, full])
+    assert ratings[0].score == 0.0 < ratings[1].score
+    assert (ratings[0].raw or 0.0) < (ratings[1].raw or 0.0)
