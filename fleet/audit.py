@@ -120,12 +120,15 @@ def judge(
         tiers: state of every configured tier, by name.
     Returns:
         None if there was no expectation for the whole prompt: without block keys, with several prompts, or with a prompt
-        that was cut. Also if more tokens were reused than the prompt has: the engine counts wrong, and says nothing of tiers.
+        that was cut. Also with several choices, of which the engine counts one that may have found what another one computed, and if
+        more tokens were reused than the prompt has: the engine counts wrong, and says nothing of tiers.
     """
     prefix = decision.best.prefix
     if cached_tokens > prompt_tokens:
         return None
-    if prefix is None or decision.n_prompts != 1 or decision.no_prefix_reason or decision.cut_reason:
+    if prefix is None or decision.no_prefix_reason or decision.cut_reason:
+        return None
+    if decision.n_prompts != 1 or decision.n_choices != 1:
         return None
     expected = prefix.usable_tier_tokens
     reused, failed_in = _laid_out(expected, cached_tokens)

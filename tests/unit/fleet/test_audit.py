@@ -108,6 +108,8 @@ def test_verdict_is_the_first_that_fits(
     [
         pytest.param(decision(None), id="no_keys"),
         pytest.param(decision(GPU_4_CPU_8, n_prompts=2), id="several_prompts"),
+        # vLLM 0.33 reports 352 cached tokens for a new prompt of 366 with n=3: what the first choice had computed
+        pytest.param(decision(GPU_4_CPU_8, n_choices=3), id="several_choices"),
         pytest.param(decision(GPU_4_CPU_8, no_prefix_reason="no_tokenizer"), id="tokens_unknown"),
         pytest.param(decision(GPU_4_CPU_8, cut_reason="media"), id="end_unknown"),
     ],
