@@ -29,6 +29,7 @@ MAX_UNPACKED_IN_PYTHON = 100_000
 """Most ids read without the native part, in about 20 ms."""
 
 _TOKENIZED, _TEXT, _SAMPLING, _STREAM, _MEDIA = 2, 3, 4, 5, 7
+_UNPROCESSED_MEDIA, _MORE_MEDIA = 10, 11
 _INPUT_IDS = 2
 _N_CHOICES, _PROMPT_LOGPROBS, _TRUNCATED_TO = 15, 23, 27
 _PLACEHOLDERS, _HASHES = 5, 6
@@ -100,15 +101,21 @@ class _Input:
                 self.n_choices = each if 1 <= each <= MAX_CHOICES else 1
 
     def take_media(self, value: memoryview) -> None:
-        """Take the places of media."""
-        self.media = _media(self.fields, value)
+        """Take the places of media; those of another kind, or sent in several parts, come in a message of their own."""
+        self.media = _both(self.media, _media(self.fields, value))
+
+    def take_unprocessed(self, value: memoryview) -> None:  # noqa: ARG002 - what it says is not needed
+        """Take media that the engine fetches."""
+        self.media = NoPrompt(NoPrefixReason.MEDIA, "the engine inserts media into the token ids")
 
 
 def _read(method: str, message: memoryview, max_cost: int) -> ParsedRequest:
     found = _Input()
     take = {_TOKENIZED: found.take_tokenized}
     if method == "Generate":
-        take |= {_TEXT: found.take_text, _SAMPLING: found.take_sampling, _MEDIA: found.take_media}
+        take |= {_TEXT: found.take_text, _SAMPLING: found.take_sampling}
+        take |= {_MEDIA: found.take_media, _MORE_MEDIA: found.take_media}
+        take |= {_UNPROCESSED_MEDIA: found.take_unprocessed}
     for number, value in found.fields(message):
         if isinstance(value, int):
             found.stream = found.stream or (number == _STREAM and bool(value))
@@ -187,3 +194,13 @@ def _media(fields: Callable[[memoryview], Iterator[Field]], value: memoryview) -
     if not places or len(places) != len(hashes):
         return NoPrompt(NoPrefixReason.MEDIA, "the media have no places or no hashes")
     return Features({"media": hashes}, {"media": places})
+
+
+def _both(known: AnyMedia, more: AnyMedia) -> AnyMedia:
+    """Return media together; a reason for having no prompt if either of them is one."""
+    if not isinstance(known, Features) or not isinstance(more, Features):
+        return more if known is None or isinstance(more, NoPrompt) else known
+    hashes = known.mm_hashes["media"] + more.mm_hashes["media"]
+    return Features(
+        {"media": hashes}, {"media": known.mm_placeholders["media"] + more.mm_placeholders["media"]}
+    )

@@ -46,6 +46,13 @@ def place(offset: int, length: int) -> bytes:
             id="media",
         ),
         pytest.param(
+            tokenized(*range(9))
+            + content(11, place(1, 3) + content(6, b"video"))
+            + content(7, place(5, 2) + content(6, b"image")),
+            TokenPrompt(array("I", range(9)), (MediaSpan("video", 1, 3), MediaSpan("image", 5, 2))),
+            id="media_of_several_kinds",
+        ),
+        pytest.param(
             tokenized(1, 2) + content(4, number(8, 16) + number(27, 2**64 - 1)),
             TokenPrompt(array("I", (1, 2))),
             id="not_truncated",
@@ -70,6 +77,16 @@ def test_prompt_is_that_of_the_message(message: bytes, prompt: object) -> None:
         ),
         pytest.param(
             frame(tokenized(1) + content(7, place(0, 1))), NoPrefixReason.MEDIA, id="media_without_hash"
+        ),
+        pytest.param(
+            frame(tokenized(1, 2) + content(10, content(1, b""))),
+            NoPrefixReason.MEDIA,
+            id="media_of_the_engine",
+        ),
+        pytest.param(
+            frame(tokenized(1, 2) + content(7, place(0, 1) + content(6, b"a")) + content(11, place(1, 1))),
+            NoPrefixReason.MEDIA,
+            id="media_of_another_kind_without_hash",
         ),
         pytest.param(
             frame(tokenized(1) + content(7, place(0, 2) + content(6, b"a"))),
