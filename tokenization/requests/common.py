@@ -147,7 +147,7 @@ def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncat
 
 
 def complete_chat(
-    chat: ChatPrompt, options: TemplateOptions, *, reasoning_effort: str | None = None, echo: bool = False
+    chat: ChatPrompt, options: TemplateOptions, *, reasoning_effort: str | None = None
 ) -> AnyPrompt:
     """Apply the rendering options of a body to its conversation, or return why it has no prompt.
 
@@ -155,11 +155,10 @@ def complete_chat(
         chat: the conversation with the body's own fields; `variables` and `template_as_variable` are filled in here.
         options: of the body.
         reasoning_effort: as the API has it; None if the request does not set it.
-        echo: whether the response repeats the request's last message.
     """
     media = has_media(chat.messages)
     reused = options.kv_transfer_params.prompt_token_ids if options.kv_transfer_params else None
-    if reused is not None and not echo and not media:
+    if reused is not None and not media:
         return _reused_prompt(reused)
     if media and chat.truncation is not None:
         return NoPrompt(NoPrefixReason.ALTERED_PROMPT, "the request truncates a prompt with media")

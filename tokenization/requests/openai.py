@@ -80,7 +80,6 @@ class ChatOptions(ConversationOptions):
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     echo: bool = False
-    top_logprobs: Raw = ABSENT
     prompt_logprobs: Raw = ABSENT
     n: Raw = ABSENT
 
@@ -90,9 +89,8 @@ class ChatOptions(ConversationOptions):
 
     @property
     def wants_probabilities(self) -> bool:
-        """Whether the engine computes probabilities of the prompt: also for an echo, since `top_logprobs` is 0 by default."""
-        has_top = self.top_logprobs is ABSENT or is_given(self.top_logprobs)
-        return is_given(self.prompt_logprobs) or (self.echo and has_top)
+        """Whether the engine computes probabilities of the prompt: for an echo it does, as many as `top_logprobs`, or 0."""
+        return is_given(self.prompt_logprobs) or self.echo
 
 
 class ChatBody(ChatOptions, kw_only=True):
@@ -228,7 +226,7 @@ def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1)
         truncation=truncation_of(body.truncate_prompt_tokens, body.truncation_side),
         forbids_tools=body.tool_choice == "none",
     )
-    prompt = complete_chat(chat, body, reasoning_effort=body.reasoning_effort, echo=body.echo)
+    prompt = complete_chat(chat, body, reasoning_effort=body.reasoning_effort)
     return BodyPrompt(prompt, n_prompts)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvatlas.tokenization.model import ChatPrompt, TextPrompt
+from kvatlas.tokenization.model import TextPrompt
 from kvatlas.tokenization.requests.request import parse_body
 
 CHAT = "/v1/chat/completions"
@@ -39,7 +39,7 @@ def parsed(path: str, **fields: Any) -> Any:
         ),
         pytest.param(
             CHAT,
-            {"messages": [{"role": "user", "content": "a"}], "echo": True},
+            {"messages": [{"role": "user", "content": "a"}], "echo": True, "top_logprobs": None},
             "prompt_logprobs",
             id="echo_of_a_chat",  # vLLM 0.33 reports 0 cached tokens for it, however often it comes
         ),
@@ -193,11 +193,6 @@ def test_reason_is_given_when_a_body_has_no_text_that_could_be_tokenized(
 )
 def test_prompt_is_known_when_only_probabilities_of_the_response_are_wanted(fields: dict[str, Any]) -> None:
     assert isinstance(parsed(TEXT, prompt="a", **fields), TextPrompt)
-
-
-def test_chat_is_known_when_an_echo_wants_no_probabilities() -> None:
-    messages = [{"role": "user", "content": "a"}]
-    assert isinstance(parsed(CHAT, messages=messages, echo=True, top_logprobs=None), ChatPrompt)
 
 
 def test_prompts_are_counted_also_when_their_probabilities_are_wanted() -> None:
