@@ -45,6 +45,7 @@ from ..routing.records import Records
 from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import EXT_PROC, LISTENERS, Listeners
+from .proxy import Proxy
 from .readiness import POLL_S, Readiness
 from .replicas.pod import Place
 from .replicas.replicas import Replicas
@@ -118,6 +119,7 @@ class App:
         self._at_once = tuple(each for each in LISTENERS if place is None or each != EXT_PROC)
         self._notice_s = config.server.drain_notice
         self._drain_s = config.server.drain_timeout
+        self._proxy = Proxy(config.server.proxy_admin)
         is_alone = place is None and config.replicas.transport == "none"
         self._replicas = Replicas(config, place=place) if not is_alone else None
         self._configured = ConfiguredFleet(
@@ -254,13 +256,17 @@ class App:
             grace_s: longest wait for requests in flight; None: `server.drainTimeout`.
         """
         grace_s = self._drain_s if grace_s is None else grace_s
+        # other workers go on beside one that failed
+        is_behind_proxy = bool(grace_s) and not self._status and await self._proxy.close_connections()
         if grace_s:
             await self._cluster.hand_over(notice_s=self._notice_s)
         self._readiness.drain()
         await _ended(self._tasks)
         await self._cluster.resign()
         await self._snapshots.stop()  # first: a process that drains for long may be killed
-        if (self._feedback.has_come or self._health.is_used) and grace_s:
+        if is_behind_proxy:
+            await self._proxy.until_quiet(self._notice_s, limit_s=self._notice_s + grace_s)
+        elif (self._feedback.has_come or self._health.is_used) and grace_s:
             await asyncio.sleep(self._notice_s)
         await self._listeners.drain(grace_s)
         await _ended(self._agreeing)
@@ -333,6 +339,7 @@ class App:
             await asyncio.sleep(POLL_S)
         self._snapshots.begin()
         await self._readiness.settle()
+        await self._proxy.keep_connections()
         if self._together is not None:
             self._together.ready()
         later = set(LISTENERS).difference(self._at_once)

@@ -52,6 +52,8 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
         yield from malformed(path, text, _check_listener)
         if not text.endswith(":0"):
             taken.append((path, text))
+    if server.proxy_admin:
+        yield from malformed(("server", "proxyAdmin"), server.proxy_admin, HostPort.parse)
     yield from repeated(taken, "address")
     yield from _worker_problems(server.workers, taken)
     if server.worker_timeout < MIN_WORKER_TIMEOUT_S:

@@ -125,6 +125,8 @@ class ServerConfig(Section, frozen=True):
     """Time in which a process that ends still takes new requests, for gateways to notice; two and a half health-check intervals of the shipped ones."""
     drain_timeout: Duration = Duration(DRAIN_S)
     """Longest time for which a process that ends waits for the requests in flight."""
+    proxy_admin: str = ""
+    """Admin interface, `HOST:PORT`, of an Envoy in the same pod that ends after this process, which then has it close its clients' connections; empty: none."""
     tls: TlsConfig = TlsConfig()
     """TLS."""
     metrics_tls: MetricsTlsConfig = MetricsTlsConfig()

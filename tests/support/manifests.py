@@ -129,8 +129,9 @@ def only(manifests: Iterable[Manifest], kind: str) -> Manifest:
 
 
 def container(manifest: Manifest, name: str) -> Manifest:
-    """Return the container of a Deployment."""
-    containers = cast("list[Manifest]", manifest["spec"]["template"]["spec"]["containers"])
+    """Return the container or the sidecar of a Deployment."""
+    spec = manifest["spec"]["template"]["spec"]
+    containers = cast("list[Manifest]", [*spec["containers"], *spec.get("initContainers", ())])
     return next(each for each in containers if each["name"] == name)
 
 

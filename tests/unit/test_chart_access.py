@@ -104,7 +104,7 @@ PEER = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "g
         pytest.param(
             {"router": SERVERS | {"monitoring": {"provider": {"name": "gmp"}}}}, USUAL | {"metrics": EVERYBODY}, id="gmp"
         ),
-        pytest.param({"router": SERVERS | {"proxy": {"enabled": True}}}, USUAL | {"http": EVERYBODY}, id="proxy"),
+        pytest.param({"router": SERVERS | {"proxy": {"enabled": True}}}, USUAL | {8081: EVERYBODY}, id="proxy"),
         pytest.param(
             {"networkPolicy": {"gateway": PEER, "monitoring": PEER, "rest": PEER}},
             dict.fromkeys(USUAL, PEER), id="of_the_user",

@@ -120,6 +120,43 @@ def test_envoy_of_the_pod_is_refused_when_it_cannot_work(values: Manifest, messa
         helm(values)
 
 
+def test_envoy_of_the_pod_ends_after_the_picker_which_tells_its_admin_interface() -> None:
+    manifests = helm(STANDALONE)
+    spec = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    data = only(manifests, "ConfigMap")["data"]
+    envoy = yaml.safe_load(data["envoy.yaml"])
+    (picker,) = (each for each in envoy["static_resources"]["clusters"] if each["name"] == "kvatlas")
+    (check_of_picker,) = picker["health_checks"]
+    address = envoy["admin"]["address"]["socket_address"]
+    assert [each["name"] for each in spec["containers"]] == ["epp"]
+    assert [(each["name"], each["restartPolicy"]) for each in spec["initContainers"]] == [("envoy", "Always")]
+    # one that ends is not ready, and still has to answer
+    assert check_of_picker["grpc_health_check"]["service_name"] == "liveness"
+    told = yaml.safe_load(data["kvatlas.yaml"])["server"]["proxyAdmin"]
+    assert told == f"{address['address']}:{address['port_value']}"
+    assert (
+        "proxyAdmin" not in yaml.safe_load(only(helm(ROUTER), "ConfigMap")["data"]["kvatlas.yaml"])["server"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "flags", "least"),
+    [
+        pytest.param({}, {}, 2 * 2.5 + 2 * 30, id="defaults"),
+        pytest.param({"drainTimeout": "5m", "drainNotice": "500ms"}, {}, 1 + 600, id="file"),
+        pytest.param({}, {"drain-timeout": "1m30s"}, 5 + 180, id="flag"),
+        pytest.param({"drainTimeout": "1h"}, {"drain-timeout=90s": ""}, 5 + 180, id="flag_before_the_file"),
+    ],
+)
+def test_pod_is_not_killed_before_its_last_request_has_ended(
+    server: Manifest, flags: Manifest, least: float
+) -> None:
+    manifests = helm(with_flags(ROUTER, flags) | {"config": {"server": server}})
+    check(only(manifests, "Deployment"))
+    grace_s = only(manifests, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert max(least, 130) <= grace_s <= max(least + 20, 130)
+
+
 def test_workers_with_an_elected_leader_are_refused_as_the_program_does() -> None:
     values = {"config": {"server": {"workers": 2}}, "router": SERVERS | {"epp": {"replicas": 2}}}
     with pytest.raises(HelmError, match="only one would be ready"):

@@ -25,7 +25,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
         "config.yaml: 3 problems",
         "  line 3, weights.queue: found -1, expected a number from 0 to 1000000000",
         "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, adapters, endpointLabels, tokenizer, maxModelLen, kvBytesPerToken, chat, remoteTokenizer",
-        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, workers, workerTimeout, drainNotice, drainTimeout, tls, metricsTls, auth",
+        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, workers, workerTimeout, drainNotice, drainTimeout, proxyAdmin, tls, metricsTls, auth",
     ]
 
 

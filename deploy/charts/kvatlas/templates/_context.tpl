@@ -11,6 +11,12 @@
 {{- $address := include "kvatlas.flag" (list .flags .addressFlag (dig "server" .key "" .config)) -}}
 {{- include "kvatlas.flag" (list .flags .portFlag (regexFind "[0-9]+$" $address)) | default .default -}}
 {{- end -}}
+{{- /* A duration such as 2.5s or 1m30s in whole seconds, rounded up. */ -}}
+{{- define "kvatlas.seconds" -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" -}}
+{{- $shown := mustDateModify (printf "+%s" .) $start | unixEpoch | int64 -}}
+{{- sub $shown (unixEpoch $start | int64) | add1 -}}
+{{- end -}}
 {{- /* What counts, as YAML: the router charts' names, over them the inferencepool chart's, and what follows from both. */ -}}
 {{- define "kvatlas.context" -}}
 {{- $values := .Values -}}
@@ -76,6 +82,11 @@
 {{- $shared = mergeOverwrite $shared (dict "key" "password" "secret" $values.replicaSecret.existingSecret) -}}
 {{- $config = mergeOverwrite $config (dict "replicas" (dict "valkey" (dict "passwordFile" $shared.file))) -}}
 {{- end -}}
+{{- $adminPort := 19000 -}}
+{{- if $proxy.enabled }}{{ $config = mergeOverwrite $config (dict "server" (dict "proxyAdmin" (printf "127.0.0.1:%d" $adminPort))) }}{{ end -}}
+{{- $notice := include "kvatlas.seconds" (dig "server" "drainNotice" "2.5s" $config) | int -}}
+{{- $drain := include "kvatlas.seconds" (include "kvatlas.flag" (list $epp.flags "drain-timeout" (dig "server" "drainTimeout" "30s" $config))) | int -}}
+{{- $graceSeconds := max 130 (add (mul 2 $notice) (mul 2 $drain) 10) -}}
 {{- $hosts := append (dig "rest" "allowedHosts" list $config) (printf "%s.%s" $name .Release.Namespace) -}}
 {{- $config = mergeOverwrite $config (dict "rest" (dict "allowedHosts" $hosts)) -}}
 {{- $labels := dict "app.kubernetes.io/name" "kvatlas" "app.kubernetes.io/instance" .Release.Name -}}
@@ -92,6 +103,7 @@
 {{- if not (has $pool.failureMode (list "FailOpen" "FailClose")) }}{{ fail (printf "failureMode is %q, want FailOpen or FailClose" $pool.failureMode) }}{{ end -}}
 {{- if ne (dig "modelServerProtocol" $servers.protocol $values.inferencePool) "http" }}{{ fail "router.modelServers.protocol (or inferencePool.modelServerProtocol) is not http: prompts are read from HTTP requests alone" }}{{ end -}}
 {{- if and $proxy.enabled (or (ne $proxy.proxyType "envoy") (ne $proxy.mode "sidecar")) }}{{ fail (printf "router.proxy is %s as %s, want envoy as sidecar" $proxy.proxyType $proxy.mode) }}{{ end -}}
+{{- if and $proxy.enabled (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) }}{{ fail (printf "router.proxy.enabled is true, and its Envoy is a native sidecar, which Kubernetes has since 1.29; this cluster is %s: use a gateway instead" .Capabilities.KubeVersion.Version) }}{{ end -}}
 {{- if and $proxy.enabled (eq $secure "true") }}{{ fail "secure-serving is true with router.proxy, whose Envoy asks the picker within the pod in plain text" }}{{ end -}}
 {{- if and $elects (gt (len $perWorker) 1) }}{{ fail (printf "server.workers is %d, and a leader is elected among %d replicas, of whose workers only one would be ready: set config.replicas.transport valkey, or leaderElection false" (len $perWorker) (int $epp.replicas)) }}{{ end -}}
 {{- $builtIn := has $epp.pluginsConfigFile (list "" "default-plugins.yaml" "payload-agnostic.yaml") -}}
@@ -117,6 +129,8 @@
   "watched" $namespace
   "group" $group
   "proxy" $proxy
+  "adminPort" $adminPort
+  "graceSeconds" $graceSeconds
   "secure" $secure
   "grpcPort" $grpcPort
   "healthPort" $healthPort

@@ -1,6 +1,6 @@
 {{- /* Envoy in the pod: every request goes through kvatlas to the server that it names. */ -}}
 {{- define "kvatlas.envoy" -}}
-admin: {address: {socket_address: {address: 127.0.0.1, port_value: 19000}}}
+admin: {address: {socket_address: {address: 127.0.0.1, port_value: {{ int .adminPort }}}}}
 static_resources:
   listeners:
   - name: gateway
@@ -70,7 +70,8 @@ static_resources:
       no_traffic_interval: 1s
       unhealthy_threshold: 1
       healthy_threshold: 1
-      grpc_health_check: {service_name: envoy.service.ext_proc.v3.ExternalProcessor}
+      # not its readiness, which ends before it does: until then it takes the requests that still come here
+      grpc_health_check: {service_name: liveness}
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
