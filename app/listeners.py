@@ -152,7 +152,8 @@ class Listeners:
         self._rest = self._http_listener(
             "server.rest", rest.asgi, live.in_force, rest_metrics, tls, rest.at_once
         )
-        if (own := make_metrics_certificates(server)) is not None:
+        self._metrics_certificates = own = make_metrics_certificates(server)
+        if own is not None:
             tls = partial(http_context, own.config, own)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
         self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics, tls)
@@ -196,7 +197,8 @@ class Listeners:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of TLS."""
-        return tls_families(self._certificates, self._mismatches)
+        certificates = (self._certificates, self._metrics_certificates)
+        return tls_families((each for each in certificates if each is not None), self._mismatches)
 
     def _http_listener(
         self,

@@ -70,7 +70,8 @@ class Certificates:
         self.n_reloads = self.n_failures = 0
         names = (config.key_file, config.cert_file, config.client_ca_file)
         self._watch = FileWatch(*(Path(name) for name in names if name))
-        self._section = section
+        self.section = section
+        """As given."""
         self.config = config
         """As given."""
         self._made = None if config.cert_file else _self_signed(config)
@@ -99,7 +100,7 @@ class Certificates:
         log.info("the certificate was loaded again: its files have changed")
 
     def _load(self) -> Identity:
-        config, section, client_ca = self.config, self._section, None
+        config, section, client_ca = self.config, self.section, None
         if config.client_ca_file:
             client_ca = _read(f"{section}.clientCaFile", config.client_ca_file)
             _parsed(f"{section}.clientCaFile", config.client_ca_file, client_ca)
@@ -123,7 +124,7 @@ class Certificates:
             make_context(identity, self.config, "h2")
         except ssl.SSLError as error:
             raise TlsError(
-                f"{self._section}.certFile: OpenSSL refuses {self.config.cert_file}: {error.reason}; give a certificate "
+                f"{self.section}.certFile: OpenSSL refuses {self.config.cert_file}: {error.reason}; give a certificate "
                 "and a key that its security level allows, such as RSA with 2048 bits"
             ) from None
 

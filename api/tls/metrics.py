@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
@@ -11,14 +11,14 @@ from .certificates import Certificates
 from .mismatches import Mismatches
 
 
-def tls_families(certificates: Certificates | None, mismatches: Mismatches) -> Iterator[Metric]:
-    """Yield the end of the certificate's validity and its reloads, without samples if there is none, and mismatches."""
-    end = gauge("tls_certificate_end_seconds", "Wall-clock time at which the certificate ends.")
-    reloads = counter("tls_reloads", "Changes of the certificate's files.", "outcome")
-    if certificates is not None:
-        end.add_metric([], certificates.current().not_after)
-        reloads.add_metric(["used"], certificates.n_reloads)
-        reloads.add_metric(["failed"], certificates.n_failures)
+def tls_families(certificates: Iterable[Certificates], mismatches: Mismatches) -> Iterator[Metric]:
+    """Yield the end of each certificate's validity and its reloads, by the section that names it, and mismatches."""
+    end = gauge("tls_certificate_end_seconds", "Wall-clock time at which the certificate ends.", "setting")
+    reloads = counter("tls_reloads", "Changes of the certificate's files.", "setting", "outcome")
+    for each in certificates:
+        end.add_metric([each.section], each.current().not_after)
+        reloads.add_metric([each.section, "used"], each.n_reloads)
+        reloads.add_metric([each.section, "failed"], each.n_failures)
     found = counter(
         "tls_mismatches", "Connections whose peer and listener disagree about TLS.", "listener", "peer"
     )

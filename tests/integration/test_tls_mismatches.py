@@ -21,7 +21,8 @@ from kvatlas.api.tls.certificates import Certificates
 from kvatlas.api.tls.http import server_context
 from kvatlas.api.tls.mismatches import Mismatches
 from kvatlas.configs.listeners import AuthConfig, TlsConfig
-from support.serve import Served, serving
+from support.certificates import Authority
+from support.serve import ANY_PORTS, Served, serving
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -149,3 +150,11 @@ async def test_doctor_names_a_gateway_with_tls(tmp_path: Path) -> None:
         await shake_hands(served.ports["extProc"])
         await until_counted(served, "server.extProc", "tls")
         assert (await check(served))[0] == "fail"
+
+
+async def test_metrics_show_the_end_of_the_certificate_that_metrics_alone_has(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path / "authority").certify("localhost")
+    pair = {"certFile": str(certificate), "keyFile": str(key)}
+    async with serving({"server": ANY_PORTS | {"metricsTls": pair}}, tmp_path) as served:
+        text = await served.metrics()
+    assert 'kvatlas_tls_certificate_end_seconds{setting="server.metricsTls"}' in text

@@ -188,12 +188,17 @@ def test_metrics_show_the_expiry_and_the_changes(files: CertificateFiles) -> Non
     mismatches = Mismatches()
     mismatches.at("server.extProc")("tls")
 
-    told = samples(list(tls_families(certificates, mismatches)))
+    of_metrics = Certificates(files.config, section="server.metricsTls")
+
+    told = samples(list(tls_families((certificates, of_metrics), mismatches)))
 
     assert told == {
-        "kvatlas_tls_certificate_end_seconds": certificates.current().not_after,
-        "kvatlas_tls_reloads_totalused": 1,
-        "kvatlas_tls_reloads_totalfailed": 0,
+        "kvatlas_tls_certificate_end_secondsserver.tls": certificates.current().not_after,
+        "kvatlas_tls_reloads_totalserver.tlsused": 1,
+        "kvatlas_tls_reloads_totalserver.tlsfailed": 0,
+        "kvatlas_tls_certificate_end_secondsserver.metricsTls": of_metrics.current().not_after,
+        "kvatlas_tls_reloads_totalserver.metricsTlsused": 0,
+        "kvatlas_tls_reloads_totalserver.metricsTlsfailed": 0,
         "kvatlas_tls_mismatches_totalserver.extProctls": 1,
     }
-    assert samples(list(tls_families(None, Mismatches()))) == {}
+    assert samples(list(tls_families((), Mismatches()))) == {}
