@@ -105,7 +105,7 @@ class Valkey:
 
     async def _carry(self, reader: Connection, writer: Connection, place: HostPort) -> None:
         """Carry messages until one of the connections breaks; raise its error."""
-        work = [self._read(reader), self._write(writer)]
+        work = [self._read(reader), self._write(writer, place)]
         if self._server.may_move:
             work.append(self._watch(place))
         tasks = [asyncio.create_task(each) for each in work]
@@ -136,7 +136,9 @@ class Valkey:
             self.traffic.count_received(len(payload))
             self._on_message(payload)
 
-    async def _write(self, writer: Connection) -> None:
+    async def _write(self, writer: Connection, place: HostPort) -> None:
+        clock = asyncio.get_running_loop().time
+        checked_at = clock()
         while True:
             try:
                 async with asyncio.timeout(PROBE_S):
@@ -144,6 +146,9 @@ class Valkey:
             except TimeoutError:
                 self._queue.push(self._own, b"")
             await self._write_waiting(writer)
+            if clock() - checked_at >= LOCATE_S:  # one that becomes a replica keeps its connections
+                await check_role(writer, place)
+                checked_at = clock()
 
     async def _write_waiting(self, writer: Connection) -> None:
         while self._queue:

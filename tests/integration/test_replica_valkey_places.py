@@ -27,6 +27,7 @@ class Line:
 
     def __init__(self, address: str) -> None:
         self.cable, self.n_connections = Cable(address), 0
+        self._cables = [self.cable]
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
@@ -35,7 +36,13 @@ class Line:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        await self.cable.close()
+        for each in self._cables:
+            await each.close()
+
+    def lead_to(self, address: str) -> None:
+        """Have new connections go on to another server, as a Service does; open ones stay where they are."""
+        self.cable = Cable(address)
+        self._cables.append(self.cable)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.n_connections += 1
@@ -120,6 +127,23 @@ async def test_read_only_replica_is_said_and_used_once_it_is_a_primary(tmp_path:
             await replica.call("REPLICAOF", "NO", "ONE")
             await connected(a, b)
             await until_heard(a, b, b"there")
+
+
+async def test_primary_that_becomes_a_replica_is_left_for_the_next_one_at_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.app.replicas.valkey.LOCATE_S", 0.01)
+    async with one(tmp_path) as first:
+        second = Server(tmp_path / "second", free_port(), ("--replicaof", "127.0.0.1", str(first.port)))
+        async with running(second), Line(first.address) as line, nodes("a", address=line.address) as (a,):
+            await connected(a)
+            line.lead_to(second.address)
+            await second.call("REPLICAOF", "NO", "ONE")
+            await first.call("REPLICAOF", "127.0.0.1", str(second.port))
+            async with nodes("b", address=line.address) as (b,):
+                await connected(b)
+                await until_heard(a, b, b"there")
+            assert a.transport.traffic.failures["server"] > 0
 
 
 async def test_sentinel_that_names_a_demoted_primary_is_passed_over(tmp_path: Path) -> None:
