@@ -120,6 +120,7 @@ def test_alert_fires_when_it_should_and_only_then(alert: str, *, fires: bool, tm
     [
         pytest.param("_x55 1x5", True, id="new"),
         pytest.param("_x40 1x20", False, id="no_longer_new"),
+        pytest.param("1x48 stale _x2 1x10", False, id="not_scraped_for_a_while"),
     ],
 )
 def test_first_event_of_a_series_that_did_not_exist_fires(
