@@ -27,6 +27,19 @@ def shares(counter: str, label: str, **by: float) -> dict[str, str]:
     return {f'{counter}{{{label}="{value}"}}': rising(rate) for value, rate in by.items()}
 
 
+def target(name: str, instance: str = "a") -> str:
+    return f'{name}{{job="kvatlas",instance="{instance}:9090"}}'
+
+
+def replicas(**n_live: int) -> dict[str, str]:
+    """Return series of ready replicas that hear so many others, and of one that starts."""
+    series = {target("kvatlas_ready", "starting"): flat(0)}
+    for instance, n in n_live.items():
+        heard = target("kvatlas_replica_siblings", instance).replace("}", ',state="live"}')
+        series |= {target("kvatlas_ready", instance): flat(1), heard: flat(n)}
+    return series
+
+
 TRUST = 'kvatlas_publisher_trust{endpoint="a",rank="0",state="%s"}'
 APPLIED = 'kvatlas_stream_applied_total{endpoint="a",rank="0"}'
 LOST = 'kvatlas_stream_lost_total{endpoint="a",rank="0"}'
@@ -56,6 +69,11 @@ DAY_S = 86400
 
 FIRING_AND_SILENT: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "KvatlasNotReady": ({"kvatlas_ready": flat(0)}, {"kvatlas_ready": flat(1)}),
+    "KvatlasUnreachable": (
+        {target("up"): "1x30 0x30", target("kvatlas_ready"): "1x30 stale"},
+        {target("up"): flat(1), target("kvatlas_ready"): flat(1), target("up", "other"): flat(0)},
+    ),
+    "KvatlasReplicasApart": (replicas(a=1, b=2, c=2), replicas(a=2, b=2, c=2)),
     "KvatlasEndpointUnheard": (
         {TRUST % "stale": flat(1), TRUST % "live": flat(0), APPLIED: flat(0)},
         {TRUST % "stale": flat(0), TRUST % "dark": flat(0), TRUST % "live": flat(1), APPLIED: flat(0)},

@@ -38,7 +38,12 @@ async def scraped() -> dict[str, dict[str, set[str]]]:
         player() as engine,
         metrics_of(metrics().decode()) as (url, _),
         local_process(
-            make_endpoint("a", events=engine.events, metrics=url), make_endpoint("b", 2, events="")
+            make_endpoint("a", events=engine.events, metrics=url),
+            make_endpoint("b", 2, events=""),
+            replicas={
+                "transport": "mesh",
+                "mesh": {"listen": "tcp://127.0.0.1:0", "discover": {"list": ["tcp://127.0.0.1:9"]}},
+            },
         ) as process,
     ):
         await until_held(process, engine)
