@@ -140,6 +140,27 @@ async def test_traffic_continues_when_a_picker_is_killed(mode: Mode, tmp_path: P
 
 
 @both_modes
+async def test_other_picker_is_asked_at_once_when_one_is_killed(mode: Mode, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        server = await start_model_server(stack)
+        killed, other = [
+            await stack.enter_async_context(
+                serving(picker_config(server), folder(tmp_path, name), killed_by=killed_by)
+            )
+            for name, killed_by in (("killed", signal.SIGKILL), ("other", None))
+        ]
+        at = await stack.enter_async_context(rig(mode, server, [killed, other]))
+        assert {await at.ask() for _ in range(4)} == {200}
+        before = await n_picks(other)
+
+        killed.process.kill()
+        await killed.process.wait()
+
+        assert [await at.ask() for _ in range(10)] == [200] * 10
+        assert await n_picks(other) == before + 10
+
+
+@both_modes
 async def test_traffic_continues_when_a_picker_hangs_and_recovers(mode: Mode, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await start_model_server(stack)
