@@ -67,7 +67,11 @@ class ChartPod:
             environment=os.environ | {"KUBECONFIG": str(self._folder / "kubeconfig")},
         )
         self._reading = asyncio.create_task(self._read(self._picker))
-        await until(lambda: any(line.endswith(" ready") for line in self._log), what="readiness of kvatlas")
+        # workers listen once they are ready
+        await until(
+            lambda: "extProc" in self._ports and any(line.endswith(" ready") for line in self._log),
+            what="readiness of kvatlas",
+        )
         envoy: dict[str, Any] = yaml.safe_load(self._files["envoy.yaml"])
         envoy["admin"]["address"]["socket_address"]["port_value"] = self._admin.number
         resources = envoy["static_resources"]
