@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 import yaml
-from helm_python import HelmError
+from helm_python import HelmError, lint
 
 from support.chart_values import ROUTER, SERVERS
 from support.custom_resources import Manifest
-from support.manifests import check, container, helm, only, serve_arguments
+from support.manifests import CHART, check, container, helm, only, serve_arguments
 
 STANDALONE = {"router": SERVERS | {"inferencePool": {"create": False}, "proxy": {"enabled": True}}}
 
@@ -155,6 +155,25 @@ def test_pod_is_not_killed_before_its_last_request_has_ended(
     check(only(manifests, "Deployment"))
     grace_s = only(manifests, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert max(least, 130) <= grace_s <= max(least + 20, 130)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [pytest.param("v1.28.9", True, id="1.28"), pytest.param("v1.29.0-gke.100", False, id="1.29")],
+)
+def test_envoy_of_the_pod_is_refused_by_clusters_without_sidecars(
+    version: str, capfd: pytest.CaptureFixture[str], *, is_refused: bool
+) -> None:
+    lint(CHART, STANDALONE, kube_version=version)  # which writes what an installation fails with
+    assert (
+        "which Kubernetes has since 1.29; this cluster is v1.28.9" in capfd.readouterr().err
+    ) == is_refused
+
+
+@pytest.mark.parametrize("time", ["5 minutes", 30, "-5s", ""])
+def test_time_that_is_none_is_refused_with_its_name(time: object) -> None:
+    with pytest.raises(HelmError, match=r"config\.server\.drainNotice is .*, want a duration such as 30s"):
+        helm(ROUTER | {"config": {"server": {"drainNotice": time}}})
 
 
 def test_workers_with_an_elected_leader_are_refused_as_the_program_does() -> None:

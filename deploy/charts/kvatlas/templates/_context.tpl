@@ -11,10 +11,12 @@
 {{- $address := include "kvatlas.flag" (list .flags .addressFlag (dig "server" .key "" .config)) -}}
 {{- include "kvatlas.flag" (list .flags .portFlag (regexFind "[0-9]+$" $address)) | default .default -}}
 {{- end -}}
-{{- /* A duration such as 2.5s or 1m30s in whole seconds, rounded up. */ -}}
+{{- /* A duration such as 2.5s or 1m30s, given after its name, in whole seconds, rounded up. */ -}}
 {{- define "kvatlas.seconds" -}}
+{{- $text := toString (index . 1) -}}
+{{- if not (regexMatch `^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$` $text) }}{{ fail (printf "%s is %q, want a duration such as 30s or 2m" (index . 0) $text) }}{{ end -}}
 {{- $start := toDate "2006-01-02" "2000-01-01" -}}
-{{- $shown := mustDateModify (printf "+%s" .) $start | unixEpoch | int64 -}}
+{{- $shown := mustDateModify (printf "+%s" $text) $start | unixEpoch | int64 -}}
 {{- sub $shown (unixEpoch $start | int64) | add1 -}}
 {{- end -}}
 {{- /* What counts, as YAML: the router charts' names, over them the inferencepool chart's, and what follows from both. */ -}}
@@ -84,8 +86,8 @@
 {{- end -}}
 {{- $adminPort := 19000 -}}
 {{- if $proxy.enabled }}{{ $config = mergeOverwrite $config (dict "server" (dict "proxyAdmin" (printf "127.0.0.1:%d" $adminPort))) }}{{ end -}}
-{{- $notice := include "kvatlas.seconds" (dig "server" "drainNotice" "2.5s" $config) | int -}}
-{{- $drain := include "kvatlas.seconds" (include "kvatlas.flag" (list $epp.flags "drain-timeout" (dig "server" "drainTimeout" "30s" $config))) | int -}}
+{{- $notice := include "kvatlas.seconds" (list "config.server.drainNotice" (dig "server" "drainNotice" "2.5s" $config)) | int -}}
+{{- $drain := include "kvatlas.seconds" (list "config.server.drainTimeout (or flags.drain-timeout)" (include "kvatlas.flag" (list $epp.flags "drain-timeout" (dig "server" "drainTimeout" "30s" $config)))) | int -}}
 {{- $graceSeconds := max 130 (add (mul 2 $notice) (mul 2 $drain) 10) -}}
 {{- $hosts := append (dig "rest" "allowedHosts" list $config) (printf "%s.%s" $name .Release.Namespace) -}}
 {{- $config = mergeOverwrite $config (dict "rest" (dict "allowedHosts" $hosts)) -}}
