@@ -161,7 +161,7 @@ class PoolObjects(Generic[T]):
         try:
             kinds = msgspec.json.decode(await self._scope.server.get(path, {}), type=ResourceList)
         except RequestFailedError as error:
-            if error.failure.status == 404:
+            if error.failure.status == 404 and not error.failure.of_proxy:
                 return False
             raise
         except DECODE_ERRORS as error:

@@ -122,6 +122,7 @@ async def test_failure_has_the_cause_when_the_server_refuses(
     [
         pytest.param({"not_served": {POOLS}}, False, "install its CRD", id="kind"),
         pytest.param({"proxy": (404, "<html>default backend - 404</html>")}, True, "proxy", id="html"),
+        pytest.param({"proxy": (404, "404 page not found\n")}, True, "proxy before it", id="same_text"),
         pytest.param({"proxy": (404, "")}, True, "proxy before it", id="nothing"),
         pytest.param({"proxy": (503, "<html>none healthy</html>")}, False, "Unavailable", id="other_status"),
     ],

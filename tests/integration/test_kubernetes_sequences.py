@@ -230,12 +230,15 @@ async def test_all_kinds_are_known_again_when_the_first_one_is(double: ApiServer
         assert set(metric(found, "current").values()) == {1}
 
 
-async def test_endpoints_stay_while_a_proxy_does_not_find_the_server(double: ApiServerDouble) -> None:
+@pytest.mark.parametrize("text", ["<html>default backend - 404</html>", "404 page not found\n"])
+async def test_endpoints_stay_while_a_proxy_does_not_find_the_server(
+    double: ApiServerDouble, text: str
+) -> None:
     """However long it says 404, which of the API server would mean that the kinds are not served any more."""
     put_all(double)
     async with discovering(double, timing=replace(FAST, missing_s=0.0, gone_s=0.0)) as found:
         await until(lambda: found.discovery.synced and double.n_watches == 4)
-        double.faults.proxy = (404, "<html>default backend - 404</html>")
+        double.faults.proxy = (404, text)
         double.break_watches("reset")
         copies = [follower.copy for _, follower in found.discovery.followers()]
         await until(lambda: all(copy.n_failures["http_status"] > 9 for copy in copies))

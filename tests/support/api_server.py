@@ -28,6 +28,9 @@ from support.custom_resources import custom_resource
 NAMESPACED = re.compile(
     r"(?P<collection>/(?:api|apis/[^/]+)/[^/]+/namespaces/[^/]+/[^/]+)(?:/(?P<name>[^/]+))?"
 )
+GROUPS = "/apis"
+"""Path of the list of API groups, which everybody with a token may read."""
+
 KINDS = {
     "pods": "Pod",
     "inferencepools": "InferencePool",
@@ -258,7 +261,9 @@ class ApiServerDouble:
         return await self._list(request, collection)
 
     def _kinds(self, path: str) -> web.Response:
-        """Serve the discovery document of an API group."""
+        """Serve the discovery document of an API group, or the list of groups."""
+        if path == GROUPS:
+            return web.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": []})
         self.n_discoveries += 1
         if path.removeprefix("/apis/") in self.odd_groups:
             return web.Response(text="not JSON")
@@ -277,7 +282,7 @@ class ApiServerDouble:
             return status(401, "Unauthorized", "Unauthorized")
         if collection in faults.forbidden:
             return status(403, "Forbidden", f"{collection.rpartition('/')[2]} is forbidden: User cannot list")
-        if refused := self.rights.refusal(_verb(request, name), collection):
+        if collection != GROUPS and (refused := self.rights.refusal(_verb(request, name), collection)):
             return refused
         if collection in faults.not_served:
             return web.Response(status=404, text="404 page not found\n")

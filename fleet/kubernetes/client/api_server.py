@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .access import Access
 from .credentials import Credentials
 from .errors import ADVICE, OF_PROXY, AccessError, Failure, RequestFailedError
-from .wire import read_status
+from .wire import is_group_list, read_status
 
 if TYPE_CHECKING:
     import aiohttp  # its 11 MB are for processes that send requests
@@ -39,7 +39,11 @@ KEEPALIVE = (
 CONTENT_TYPE = "application/json"
 
 UNSERVED = b"404 page not found"
-"""Body of an API server's response for a kind that it does not serve. Source: net/http's NotFound, which it uses."""
+"""Body of an API server's response for a kind that it does not serve. Source: net/http's NotFound, which it uses; proxies written in Go
+give the same."""
+
+GROUPS = "/apis"
+"""Path of the list of API groups, which every API server has."""
 
 ALWAYS_SERVED = ("/api/", "/apis/coordination.k8s.io/", "/apis/discovery.k8s.io/")
 """Paths of kinds that every API server has."""
@@ -166,7 +170,7 @@ class ApiServer:
             response = await self._once(method, path, query, body)
         async with response:
             if response.status >= 300:
-                raise RequestFailedError(await _refusal(method, path, response))
+                raise RequestFailedError(await self._refusal(method, path, response))
             if self._failed:
                 self._failed = False
                 self._back.set()
@@ -209,6 +213,33 @@ class ApiServer:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         )
 
+    async def _refusal(self, method: str, path: str, response: aiohttp.ClientResponse) -> Failure:
+        """Describe an error response: a Status of the API server, or plain text of it or of a proxy before it."""
+        body = await response.content.read(MAX_ERROR_BYTES)
+        status = read_status(body)
+        reason = status.message if status else response.reason or "no reason given"
+        of_proxy = False
+        if response.status == 404 and status is None:
+            may_be_own = body.strip() == UNSERVED and not path.startswith(ALWAYS_SERVED)
+            of_proxy = not may_be_own or not await self._is_behind()
+        advice = OF_PROXY if of_proxy else ADVICE.get(response.status, "")
+        wait = response.headers.get("Retry-After", "")
+        if not wait.isdecimal() and status is not None and status.failure.retry_after_s is not None:
+            wait = str(round(status.failure.retry_after_s))
+        return Failure(
+            "expired" if response.status == 410 else "http_status",
+            f"{method} {path}: HTTP status {response.status}: {reason}{advice and f'; {advice}'}",
+            status=response.status,
+            retry_after_s=float(wait) if wait.isdecimal() else None,
+            of_proxy=of_proxy,
+        )
+
+    async def _is_behind(self) -> bool:
+        """Return whether an API server responds: with the list of its groups, or a Status that refuses it."""
+        async with await self._once("GET", GROUPS, {}, None) as response:
+            body = await _read(response, MAX_BODY_BYTES)
+        return is_group_list(body) or read_status(body) is not None
+
 
 def _socket(address: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
     """Return a socket that detects a lost peer."""
@@ -226,26 +257,6 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
         if len(body) > max_bytes:
             raise RequestFailedError(Failure("too_large", f"the response has more than {max_bytes} bytes"))
     return bytes(body)
-
-
-async def _refusal(method: str, path: str, response: aiohttp.ClientResponse) -> Failure:
-    """Describe an error response: a Status of the API server, or plain text of a proxy before it."""
-    body = await response.content.read(MAX_ERROR_BYTES)
-    status = read_status(body)
-    reason = status.message if status else response.reason or "no reason given"
-    is_unserved = body.strip() == UNSERVED and not path.startswith(ALWAYS_SERVED)
-    of_proxy = response.status == 404 and status is None and not is_unserved
-    advice = OF_PROXY if of_proxy else ADVICE.get(response.status, "")
-    wait = response.headers.get("Retry-After", "")
-    if not wait.isdecimal() and status is not None and status.failure.retry_after_s is not None:
-        wait = str(round(status.failure.retry_after_s))
-    return Failure(
-        "expired" if response.status == 410 else "http_status",
-        f"{method} {path}: HTTP status {response.status}: {reason}{advice and f'; {advice}'}",
-        status=response.status,
-        retry_after_s=float(wait) if wait.isdecimal() else None,
-        of_proxy=of_proxy,
-    )
 
 
 @contextmanager

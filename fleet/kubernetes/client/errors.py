@@ -73,7 +73,7 @@ class Failure:
     @property
     def lack(self) -> str | None:
         """What the cluster lacks for the request: `forbidden` for a right, `not_installed` for a kind; None for neither."""
-        return LACKS.get(self.status) if self.status is not None else None
+        return LACKS.get(self.status) if self.status is not None and not self.of_proxy else None
 
 
 class RequestFailedError(KubernetesError):

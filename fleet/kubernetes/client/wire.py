@@ -5,7 +5,7 @@ Source: Kubernetes API concepts, "Efficient detection of changes"; apimachinery 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -54,6 +54,13 @@ class KubernetesObject(Protocol):
     def metadata(self) -> AnyMeta:
         """Its metadata."""
         ...
+
+
+class GroupList(Wire, frozen=True):
+    """The list of API groups."""
+
+    kind: Literal["APIGroupList"]
+    """Tells it from other JSON."""
 
 
 class Named(Wire, frozen=True):
@@ -114,6 +121,7 @@ class Status(Wire, frozen=True):
 
 _PAGE = msgspec.json.Decoder(Page)
 _EVENT = msgspec.json.Decoder(WatchEvent)
+_GROUP_LIST = msgspec.json.Decoder(GroupList)
 _STATUS = msgspec.json.Decoder(Status)
 _NAMED = msgspec.json.Decoder(Named)
 
@@ -164,3 +172,12 @@ def read_status(body: bytes | msgspec.Raw) -> Status | None:
     except DECODE_ERRORS:
         return None
     return status if status.code else None
+
+
+def is_group_list(body: bytes) -> bool:
+    """Return whether a response is the list of API groups."""
+    try:
+        _GROUP_LIST.decode(body)
+    except DECODE_ERRORS:
+        return False
+    return True
