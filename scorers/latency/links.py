@@ -40,7 +40,8 @@ _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Link).decode
 
 MOST_SURPRISE = 3.0
-"""Standard deviations of an error from which a link learns; a stall is not a speed."""
+"""Standard deviations of an error from which a link learns in full. The first transfer between two endpoints may wait for seconds until
+they are connected, which is not its speed: the weight of larger errors falls with their square, so that a single one says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +164,10 @@ class Links:
         common, whole_ms = self._common, expected_ms * math.exp(self._common.log)
         of_link, of_all = speed.variance * transfer_ms, common.variance * whole_ms
         total = (NOISE_SHARE * expected_ms) ** 2 + of_link * transfer_ms + of_all * whole_ms
-        most = MOST_SURPRISE * math.sqrt(total)
-        surprise_ms = min(max(observed_ms - whole_ms, -most), most)
-        speed.move(of_link / total, surprise_ms, transfer_ms)
-        common.move(of_all / total, surprise_ms, whole_ms)
+        surprise_ms = observed_ms - whole_ms
+        weight = min(1.0, MOST_SURPRISE**2 * total / surprise_ms**2) if surprise_ms else 1.0
+        speed.move(weight * of_link / total, surprise_ms, transfer_ms)
+        common.move(weight * of_all / total, surprise_ms, whole_ms)
         speed.log = min(max(speed.log, -self._most), self._most)
         common.log = min(max(common.log, -self._most), self._most)
         self._show(link)

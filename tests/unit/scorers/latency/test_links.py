@@ -81,6 +81,31 @@ def test_link_that_changes_is_followed() -> None:
     assert links.ms_per_token(FAR) == pytest.approx(6 * PRIOR_MS, rel=0.3)
 
 
+@pytest.mark.parametrize("wait_ms", [2_000.0, 5_000.0, 60_000.0])
+def test_first_transfer_that_waits_for_a_connection_says_little(wait_ms: float) -> None:
+    links = Links(PRIOR_MS)
+
+    links.learn(NEAR, transfer_ms=100.0, observed_ms=500.0 + wait_ms, expected_ms=500.0)
+
+    assert links.ms_per_token(NEAR) < 1.6 * PRIOR_MS
+    assert links.reports()[0].error > 0.9 * SPREAD  # the next ones say as much as if they were the first
+
+
+@pytest.mark.parametrize("factor", [5.0, 10.0, 15.0])
+def test_link_that_is_far_slower_than_configured_is_found_in_a_few_transfers(factor: float) -> None:
+    links = Links(PRIOR_MS)
+    for _ in range(5):
+        transfer_ms = 5_000 * links.ms_per_token(NEAR)
+        links.learn(
+            NEAR,
+            transfer_ms=transfer_ms,
+            observed_ms=400.0 + 5_000 * PRIOR_MS * factor,
+            expected_ms=400.0 + transfer_ms,
+        )
+
+    assert links.ms_per_token(NEAR) == pytest.approx(factor * PRIOR_MS, rel=0.3)
+
+
 @pytest.mark.parametrize("observed_ms", [1e-3, 1e9])
 def test_speeds_are_bounded(observed_ms: float) -> None:
     links = Links(PRIOR_MS, most=5.0)
