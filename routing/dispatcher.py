@@ -61,7 +61,7 @@ class Dispatcher:
         placement = decision.placement
         # With a prefill stage the tokens come from there instead of being computed, before the first byte all the same.
         booking = self._fleet.in_flight.book(
-            best.name, tokens=best.uncached_tokens(view) + view.output_tokens, now=view.now
+            best.name, tokens=best.computed_tokens(view) + view.output_tokens, now=view.now
         )
         arrival, shadow = self._records.routed(view, decision, prefix, repeat)
         return Route(
@@ -85,7 +85,7 @@ class Dispatcher:
         """Book the part of a request that another endpoint does than the one that answers."""
         best, computes = stage.decision.best, stage.name == PREFILL
         booking = self._fleet.in_flight.book(
-            best.name, tokens=best.uncached_tokens(view) if computes else 0, now=view.now
+            best.name, tokens=best.computed_tokens(view) if computes else 0, now=view.now
         )
         return Part(booking, self._fleet.routed(best, prefix, now=view.now) if computes else None)
 

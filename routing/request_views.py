@@ -50,6 +50,7 @@ def request_view(
         prefix=prefix,
         has_body=has_body,
         is_streamed=prompt is None or prompt.stream,
+        extent=prompt.extent if prompt is not None else 1.0,
     )
 
 

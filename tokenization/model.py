@@ -192,6 +192,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
         n_choices: number of responses that the client wants to each prompt.
         raw: the unparsed request; None if there was no HTTP body.
         is_heavy: rendering it may take longer than a few milliseconds.
+        extent: length of all prompts together, as a multiple of that of the longest one.
     """
 
     model: str
@@ -203,6 +204,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     n_choices: int = 1
     raw: RawRequest | None = None
     is_heavy: bool = False
+    extent: float = 1.0
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
@@ -224,6 +226,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         n_estimated: estimated tokens, if the ids are missing or cut; 0 if the engine computes nothing for the request, or if nothing
             is known of the prompt.
         keyed_as: the model whose prompts of the same text are the same; empty if every name is an alias or an adapter of one.
+        extent: as in `ParsedRequest`; 1 if `n_estimated` is of all prompts.
     """
 
     model: str
@@ -240,3 +243,4 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     unencoded: bytes | None = None
     n_estimated: int = 0
     keyed_as: str = ""
+    extent: float = 1.0

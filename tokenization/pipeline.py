@@ -272,9 +272,10 @@ class PromptPipeline:
     def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
         known = outcome if isinstance(outcome, TokenPrompt) else None
         missing = outcome if isinstance(outcome, NoPrompt) else None
-        unencoded, n_estimated = None, 0
+        unencoded, n_estimated, extent = None, 0, request.extent
         if known is None or known.cut is not None:
             unencoded, n_estimated = self._estimated(request, missing)
+            extent = extent if unencoded is not None else 1.0
         return Prompt(
             model=request.model,
             tokens=known.tokens if known else None,
@@ -290,6 +291,7 @@ class PromptPipeline:
             unencoded=unencoded if missing else None,
             n_estimated=n_estimated,
             keyed_as="" if self._model_names else request.model,
+            extent=extent,
         )
 
     def _estimated(self, request: ParsedRequest, missing: NoPrompt | None) -> tuple[bytes | None, int]:

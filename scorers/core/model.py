@@ -108,6 +108,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         cached = int(self.credit * self.prefix.usable_tokens) if self.prefix is not None else 0
         return max(0, request.n_tokens - cached)
 
+    def computed_tokens(self, request: RequestView) -> int:
+        """Return the same of all prompts of the request together; as much of each is taken to be cached as of the longest."""
+        return round(self.uncached_tokens(request) * request.extent)
+
 
 class BurstPlace(msgspec.Struct, frozen=True, gc=False):
     """The endpoint of a request that arrived together with others, and the blocks of its prompt."""
@@ -133,6 +137,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         has_body: whether the client sent a body; without one there is no prompt.
         prefix: block keys of the prompt, None if they are unknown.
         is_streamed: whether the client wants a streamed response; true if that is unknown.
+        extent: length of all prompts of the request together, as a multiple of that of the longest one, which all else is about.
     """
 
     model: str
@@ -148,6 +153,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     has_body: bool = True
     prefix: Prefix | None = None
     is_streamed: bool = True
+    extent: float = 1.0
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

@@ -190,9 +190,9 @@ class CostModel:
             return False
         own = float_cells(found.accounts, row)
         group, computes = self.ttft.fits.group_of(decision.best), decision.computing is decision
-        tokens, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
+        work, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
+        work, pace = work * request.extent, math.exp(own[LOG_PACE])
         tpot = self.tpot.features_of(quantities, own, now=request.now)
-        pace = math.exp(own[LOG_PACE])
         n_prompt = float(request.n_tokens)
         new = min(n_prompt, quantities[PREFILL] + sum(quantities[N_FEATURES:]))
         n_held = max(new, 0.0 if math.isnan(own[TOKENS_IN_USE]) else n_prompt - own[TOKENS_IN_USE])
@@ -202,26 +202,34 @@ class CostModel:
             group,
             quantities,
             expected_ms=float(found.ttft_ms[row]),
-            work=tokens,
-            tokens=float(decision.best.uncached_tokens(request) + request.output_tokens),
+            work=work,
+            tokens=float(decision.best.computed_tokens(request) + request.output_tokens),
             n_held=n_held,
             tpot_features=tpot,
             computes=computes,
             is_new=found.is_new,
         )
         costs = self.tpot.fits.costs_of(group)
-        opened.due_at = self.due_at(request, opened.expected_ms)
+        opened.due_at = self.due_at(request, opened.expected_ms, busy_ms=busy_ms * pace)
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
         if computes:
-            self.note_work(tokens)
-        self.accounts.open(opened, busy_ms=busy_ms * pace, now=request.now, prefix=request.prefix)
+            self.note_work(work)
+        self.accounts.open(
+            opened, busy_ms=busy_ms * pace * request.extent, now=request.now, prefix=request.prefix
+        )
         return True
 
-    def due_at(self, request: RequestView, expected_ms: float) -> float:
-        """Return the monotonic seconds at which a response is taken to begin, infinite if its first byte shows that."""
+    def due_at(self, request: RequestView, expected_ms: float, *, busy_ms: float) -> float:
+        """Return the monotonic seconds at which a response is taken to begin, infinite if its first byte shows that.
+
+        Args:
+            request: the request.
+            expected_ms: milliseconds to the first token of its longest prompt.
+            busy_ms: those of them in which that prompt is computed.
+        """
         if request.is_streamed and self._shows_beginnings is not False:
             return math.inf
-        return request.now + expected_ms / 1000.0
+        return request.now + (expected_ms + (request.extent - 1.0) * busy_ms) / 1000.0
 
     def note_work(self, n_tokens: float) -> None:
         """Learn the typical work of a request from that of one."""

@@ -205,7 +205,7 @@ class FleetCostScorer(LatencyCostScorer):
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""
         super().picked(request, decision)
-        self.model.means.add("typical", float(decision.best.uncached_tokens(request)))
+        self.model.means.add("typical", float(decision.best.computed_tokens(request)))
         opened = self.model.accounts.find(decision)
         if opened is None:
             return

@@ -126,11 +126,15 @@ class JointModel:
         opened = self._opened(found, row, column, decision)
         if opened is not None:
             opened.row = self.alone.accounts.row(computing.picked[0])
-            opened.due_at = self.alone.due_at(request, opened.expected_ms)
+            opened.work *= request.extent
+            opened.tokens = float(computing.best.computed_tokens(request))
+            opened.due_at = self.alone.due_at(request, opened.expected_ms, busy_ms=opened.busy_ms)
             self.alone.note_work(opened.work)
             accounts = self.alone.accounts
-            accounts.open(opened, busy_ms=opened.busy_ms, now=request.now)
-            accounts.sent(opened, accounts.row(decision.picked[0]), transfer_ms=opened.sending_ms)
+            accounts.open(opened, busy_ms=opened.busy_ms * request.extent, now=request.now)
+            accounts.sent(
+                opened, accounts.row(decision.picked[0]), transfer_ms=opened.sending_ms * request.extent
+            )
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""

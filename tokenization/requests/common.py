@@ -36,12 +36,14 @@ class BodyPrompt(msgspec.Struct, frozen=True, gc=False):
         n_prompts: number of prompts in the body.
         position: index of `prompt` among them.
         lora: adapter from a separate field, or None.
+        extent: length of all prompts together, as a multiple of that of the longest one.
     """
 
     prompt: AnyPrompt
     n_prompts: int = 1
     position: int = 0
     lora: str | None = None
+    extent: float = 1.0
 
 
 MAX_CHOICES = 16_384
@@ -128,6 +130,12 @@ def n_prompts_of(field: PromptField) -> int:
     return 1 if isinstance(field, str) or isinstance(field[0], int) else len(field)
 
 
+def extent_of(lengths: Sequence[int]) -> float:
+    """Return the sum of the lengths of several prompts, as a multiple of the longest one; 1 if all are empty."""
+    most = max(lengths)
+    return sum(lengths) / most if most else 1.0
+
+
 def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncation | None) -> BodyPrompt:
     """Return the longest prompt of a field; one server gets all, and the longest gains most from a cached prefix."""
     if isinstance(field, str):
@@ -138,10 +146,11 @@ def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncat
         prompts = cast("Sequence[str | list[int]]", field)
         lengths = list(map(len, prompts))
         position = lengths.index(max(lengths))
-        found = prompts[position]
+        found, extent = prompts[position], extent_of(lengths)
         if isinstance(found, str):
-            return BodyPrompt(TextPrompt(found, add_special_tokens, truncation), len(prompts), position)
-        return BodyPrompt(token_prompt(found, truncation), len(prompts), position)
+            text = TextPrompt(found, add_special_tokens, truncation)
+            return BodyPrompt(text, len(prompts), position, extent=extent)
+        return BodyPrompt(token_prompt(found, truncation), len(prompts), position, extent=extent)
     except TypeError:
         return no_prompt(NoPrefixReason.MALFORMED, "the prompt mixes token ids with other values")
 

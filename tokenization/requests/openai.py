@@ -26,6 +26,7 @@ from .common import (
     TruncatedTo,
     all_computed,
     complete_chat,
+    extent_of,
     is_given,
     longest,
     n_choices_of,
@@ -158,7 +159,9 @@ def batch_prompt(body: BatchBody) -> BodyPrompt | None:
     if not body.messages:
         return None
     messages = _conversation(_longest_of(body.messages))
-    return _chat(body, messages, n_prompts=len(body.messages)) if messages else None
+    if not messages:
+        return None
+    return replace(_chat(body, messages), n_prompts=len(body.messages), extent=_extent(body.messages))
 
 
 def embedding_prompt(body: EmbeddingBody) -> BodyPrompt | None:
@@ -206,12 +209,13 @@ def _embedded_chat(body: EmbeddingBody, field: Raw) -> BodyPrompt | None:
         add_special_tokens=body.add_special_tokens or False,
         truncation=truncation,
     )
-    return BodyPrompt(complete_chat(chat, body), len(several) if batched else 1)
+    prompt = complete_chat(chat, body)
+    return BodyPrompt(prompt, len(several), extent=_extent(several)) if batched else BodyPrompt(prompt)
 
 
-def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1) -> BodyPrompt:
+def _chat(body: ChatOptions, messages: Sequence[Message]) -> BodyPrompt:
     if body.wants_probabilities:
-        return replace(all_computed(), n_prompts=n_prompts)
+        return all_computed()
     tools = None
     if body.tools is not None:
         tools = [tool_entry(tool.function, defer_loading=tool.defer_loading) for tool in body.tools]
@@ -226,10 +230,18 @@ def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1)
         truncation=truncation_of(body.truncate_prompt_tokens, body.truncation_side),
         forbids_tools=body.tool_choice == "none",
     )
-    prompt = complete_chat(chat, body, reasoning_effort=body.reasoning_effort)
-    return BodyPrompt(prompt, n_prompts)
+    return BodyPrompt(complete_chat(chat, body, reasoning_effort=body.reasoning_effort))
 
 
 def _longest_of(fields: Sequence[Raw]) -> Raw:
     """Return the field with the most bytes, the first of equally long ones."""
-    return max(fields, key=lambda field: memoryview(field).nbytes)
+    return max(fields, key=_n_bytes)
+
+
+def _extent(fields: Sequence[Raw]) -> float:
+    """Return the bytes of all fields, as a multiple of those of the longest one."""
+    return extent_of(list(map(_n_bytes, fields)))
+
+
+def _n_bytes(field: Raw) -> int:
+    return memoryview(field).nbytes

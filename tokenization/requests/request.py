@@ -251,6 +251,7 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
         n_prompts=found.n_prompts,
         n_choices=head.n_choices(),
         raw=RawRequest(api.path, body),
+        extent=found.extent,
     )
 
 

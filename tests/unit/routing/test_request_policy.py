@@ -68,6 +68,12 @@ async def test_choices_and_prompts_of_a_request_are_known_until_its_response_has
         assert ended.tpot_s == (None if tpot_s is None else pytest.approx(tpot_s))
 
 
+async def test_all_prompts_of_a_request_are_booked() -> None:
+    async with picker_parts({"a": 0}) as parts:
+        await routed(parts, "/v1/completions", json.dumps({"model": "m", "prompt": [[1] * 64] * 20}).encode())
+        assert parts.fleet.in_flight.of("a").tokens == 20 * 64
+
+
 @pytest.mark.parametrize(
     ("labels", "number"),
     [

@@ -253,8 +253,17 @@ async def test_lora_is_none_when_the_path_is_unknown() -> None:
 async def test_request_fields_reach_the_prompt(tiny: ModelTokenizer) -> None:
     body = {"model": "m", "prompt": ["hello", "world"], "stream": True, "cache_salt": "s"}
     prompt = await PromptPipeline(tiny).prompt(TEXT, encoded(body))
-    assert (prompt.tokens, prompt.n_prompts) == (array("I", [418]), 2)
+    assert (prompt.tokens, prompt.n_prompts, prompt.extent) == (array("I", [418]), 2, 2.0)
     assert (prompt.stream, prompt.cache_salt) == (True, "s")
+
+
+async def test_extent_is_one_when_the_length_of_the_whole_body_stands_for_the_prompts(
+    tiny: ModelTokenizer,
+) -> None:
+    body = encoded({"model": "m", "prompt": ["hello", "world"], "prompt_logprobs": 1, "echo": True})
+    prompt = await PromptPipeline(tiny).prompt(TEXT, body)
+    assert (prompt.tokens, prompt.n_prompts, prompt.extent) == (None, 2, 1.0)
+    assert prompt.n_estimated > 0
 
 
 async def test_request_error_is_raised_when_the_body_is_refused(tiny: ModelTokenizer) -> None:

@@ -60,6 +60,23 @@ def test_a_response_is_taken_to_begin_when_it_was_expected_to() -> None:
     assert lines(99.0) == [0.0] * 5
 
 
+def test_all_prompts_of_a_request_are_ahead_until_they_were_to_be_computed() -> None:
+    costs = CostModel(PARAMS, ("gpu",))
+    request = RequestView("m", 0.0, n_tokens=1000, is_streamed=False, extent=20.0)
+    costs.expect(request, Candidates.of([endpoint("a")]))
+    costs.picked(request, routed_to(endpoint("a"), n_tokens=1000))
+
+    def lines(now: float) -> list[float]:
+        accounts = expected(costs, now, n_booked=20_000).accounts
+        return [float(accounts[line][0]) for line in (WORK, BOOKED, OVERDUE)]
+
+    work = 20 * 1000 * (1 + 500 / 35_000)
+    assert lines(0.0) == [pytest.approx(work), 20_000.0, 0.0]
+    assert costs.work_tokens == pytest.approx(0.01 * work)
+    assert lines(20.0) == [pytest.approx(work), 20_000.0, 0.0]
+    assert lines(20.6) == [0.0, 20_000.0, 20_000.0]
+
+
 def test_those_that_wait_anywhere_are_priced_without_responses_that_are_due() -> None:
     scorer = FleetCostScorer(FleetCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0), ("gpu",))
     fleet = [endpoint("a", in_flight=(1, 1000)), endpoint("b")]

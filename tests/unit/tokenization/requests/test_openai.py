@@ -103,6 +103,24 @@ def test_prompt_is_the_longest_one_when_texts_or_ids_are_given(
     assert (request.prompt, request.n_prompts) == (prompt, n_prompts)
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "extent"),
+    [
+        pytest.param(TEXT, {"prompt": "abc"}, 1.0, id="text"),
+        pytest.param(TEXT, {"prompt": [1, 2, 3]}, 1.0, id="ids"),
+        pytest.param(TEXT, {"prompt": ["ab", "abcd", "a"]}, 7 / 4, id="texts"),
+        pytest.param(TEXT, {"prompt": [[1, 2], [1], [1, 2]]}, 5 / 2, id="lists_of_ids"),
+        pytest.param(TEXT, {"prompt": ["", ""]}, 1.0, id="empty"),
+        pytest.param(EMBED, {"input": ["ab"] * 3}, 3.0, id="inputs"),
+        pytest.param(EMBED, {"input": [[HELLO]] * 4}, 4.0, id="conversations_as_input"),
+        pytest.param(f"{CHAT}/batch", {"messages": [[HELLO]] * 5}, 5.0, id="batch"),
+        pytest.param("/generate", {"text": ["abcd", "ab"]}, 1.5, id="sglang"),
+    ],
+)
+def test_extent_is_the_length_of_all_prompts(path: str, fields: dict[str, Any], extent: float) -> None:
+    assert parse_body(path, json.dumps({"model": "m", **fields}).encode()).extent == extent
+
+
 def test_chat_has_the_engines_defaults_when_only_messages_are_given() -> None:
     prompt = parsed(CHAT, messages=[HELLO])
     assert prompt == ChatPrompt(messages=(HELLO_MESSAGE,), variables={}, add_generation_prompt=True)
