@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import get_args
 
 import msgspec
@@ -19,7 +19,7 @@ _COST = "fleet-cost-scorer"
 _MEDIA = "always-disagg-multimodal-decider"
 
 DECODE_FILTER = "decode-filter"
-"""Type of the filter that the policy `latency` keeps when it takes the place of plugins, so that roles keep their meaning."""
+"""Type of the filter that keeps servers which decode."""
 
 _PREFILL, _ENCODE = "prefill", "encode"
 
@@ -39,8 +39,10 @@ def expanded(config: KVAtlasConfig) -> KVAtlasConfig:
         return config
     apart = config.disaggregation
     if not apart.is_on:
-        kept = (DECODE_FILTER,) if has_decode_filter(config) else ()
-        return _with_profiles(config, {"default": (*kept, _COST)}, ())
+        kept = config.scheduling_profiles[0].plugins if config.scheduling_profiles else ()
+        profile = SchedulingProfileConfig(plugins=(*kept, ProfilePluginConfig(plugin_ref=_COST)))
+        plugins = (*config.plugins, PluginConfig(type=_COST))
+        return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=(profile,))
     encode = {"encode": ("encode-filter", "active-request-scorer")} if apart.encode else {}
     deciders = {"deciders": {"encode": _MEDIA}} if apart.encode else {}
     parameters: dict[str, object] = {"missingStage": apart.missing_stage, **deciders}
@@ -69,19 +71,21 @@ def _with_profiles(
     return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=sections)
 
 
-def with_policy(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:
-    """Return the configuration with another policy, and without plugins of its own, but for a decode filter beside `latency`."""
-    is_kept = policy == "latency" and has_decode_filter(config)
-    plugins = (PluginConfig(type=DECODE_FILTER),) if is_kept else ()
-    return msgspec.structs.replace(config, policy=policy, plugins=plugins, scheduling_profiles=())
+def with_policy(config: KVAtlasConfig, policy: PolicyName, filters: Sequence[str] = ()) -> KVAtlasConfig:
+    """Return the configuration with another policy, and without plugins of its own, but for some filters.
 
-
-def has_decode_filter(config: KVAtlasConfig) -> bool:
-    """Return whether a profile has a decode filter; without any profile, all plugins are in one."""
-    types = {plugin.known_as: plugin.type for plugin in config.plugins}
-    profiles = config.scheduling_profiles
-    used = [each.plugin_ref for profile in profiles for each in profile.plugins] if profiles else types
-    return any(types.get(name) == DECODE_FILTER for name in used)
+    Args:
+        config: the configuration.
+        policy: the policy.
+        filters: names of the filters that stay, in their order, with the plugins that their parameters name; for `latency` alone.
+    """
+    by_name = {plugin.known_as: plugin for plugin in config.plugins}
+    named = [each for name in filters for each in by_name[name].parameters.values() if isinstance(each, str)]
+    plugins = tuple(by_name[name] for name in dict.fromkeys((*filters, *named)) if name in by_name)
+    # one that is a scorer too has no say beside the costs
+    references = tuple(ProfilePluginConfig(plugin_ref=name, weight=0.0) for name in filters)
+    profiles = (SchedulingProfileConfig(plugins=references),) if filters else ()
+    return msgspec.structs.replace(config, policy=policy, plugins=plugins, scheduling_profiles=profiles)
 
 
 def with_shadow(config: KVAtlasConfig, policy: PolicyName | None) -> KVAtlasConfig:

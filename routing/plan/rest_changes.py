@@ -11,7 +11,6 @@ from ...configs.errors import ConfigError, Problem
 from ...configs.policies import (
     DECODE_FILTER,
     POLICY_NAMES,
-    has_decode_filter,
     stages_apart,
     with_policy,
     with_shadow,
@@ -75,19 +74,33 @@ def in_place(config: KVAtlasConfig, policy: PolicyName) -> KVAtlasConfig:
     """Return the configuration with a policy in place of its own, or of its plugins.
 
     Raises:
-        ConfigRefusedError: the plugins pick servers by role, and the policy would pick one of any role.
+        ConfigRefusedError: the plugins pick servers by role, and the policy would pick one of any role; or filters drop servers, and
+            the policy has none.
     """
     if (stages := stages_apart(config)) and not config.disaggregation.is_on:
         raise ConfigRefusedError(
             f"policy {policy!r} in place of plugins that pick servers for {' and '.join(sorted(stages))} would send "
             "whole requests to any of them; write policy and disaggregation in the file instead of plugins"
         )
-    if policy == "weights" and has_decode_filter(config):
+    filters = _filters_of(config) if config.plugins else ()
+    if policy == "weights" and filters:
         raise ConfigRefusedError(
-            f"policy {policy!r} in place of plugins with {DECODE_FILTER} would send requests to servers of any role; "
-            "change the scorers of the profile instead"
+            f"policy {policy!r} in place of plugins with {', '.join(filters)} would send requests to servers that are "
+            "dropped; change the scorers of the profile instead"
         )
-    return with_policy(config, policy)
+    return with_policy(config, policy, filters)
+
+
+def _filters_of(config: KVAtlasConfig) -> tuple[str, ...]:
+    """Return the names of the filters of the profile, in their order; of several profiles only decode filters."""
+    plan = make_plan(config)
+    names = dict.fromkeys(
+        each.plugin_ref for each in plan.references if ("filter", each.plugin_ref) in plan.built
+    )
+    if len(plan.config.scheduling_profiles) < 2:
+        return tuple(names)
+    types = {each.known_as: each.type for each in plan.config.plugins}
+    return tuple(name for name in names if types[name] == DECODE_FILTER)
 
 
 def _named(prefix: str, values: Mapping[str, object]) -> dict[str, object]:

@@ -109,7 +109,41 @@ def test_latency_in_place_of_plugins_sends_no_whole_request_to_a_prefill_server(
         decision = make_plan(again).profile.decide(view, Candidates.of(endpoints), rng=lambda: 0.5)
         assert list(decision.kept_names) == ["1"]
 
-    with pytest.raises(ConfigRefusedError, match="servers of any role; change the scorers of the profile"):
+    with pytest.raises(ConfigRefusedError, match="with mine would send requests to servers that are dropped"):
+        with_changes(config, config, {"policy": "weights"})
+
+
+FILTERS = [
+    {"type": "session-affinity-filter", "name": "sticky"},
+    {"type": "topology-affinity-filter", "parameters": {"topologyProducerName": "places"}},
+    {"type": "by-label-selector", "name": "b", "parameters": {"matchLabels": {"tier": "gold"}}},
+    {"type": "by-label-selector", "name": "a", "parameters": {"matchLabels": {"zone": "x"}}},
+    {"type": "topology-extractor", "name": "places"},
+    {"type": "context-length-aware", "parameters": {"label": "range"}},
+    {"type": "queue-scorer"},
+    {"type": "inflight-load-producer"},
+]
+
+
+def test_latency_keeps_the_filters_of_a_profile_in_their_order() -> None:
+    order = ("a", "topology-affinity-filter", "context-length-aware", "b")
+    references = [{"pluginRef": name} for name in ("queue-scorer", *order)]
+    config = make_config(plugins=FILTERS, schedulingProfiles=[{"plugins": references}])
+    found = with_changes(config, config, {"policy": "latency"})
+    view = RequestView(model="m", now=0.0, n_tokens=100)
+    labels = ({"zone": "x"}, {"zone": "x", "tier": "gold"}, {"tier": "gold"})
+    endpoints = [endpoint(str(n), labels=each) for n, each in enumerate(labels)]
+
+    for again in (found, with_changes(found, config, {"policy": "latency"}), in_place(found, "latency")):
+        plan = make_plan(again)
+        decision = plan.profile.decide(view, Candidates.of(endpoints), rng=lambda: 0.5)
+        assert decision.filters == order
+        assert [(each.name, each.weight) for each in decision.scorers if each.weight] == [
+            ("fleet-cost-scorer", 1.0)
+        ]
+        assert list(decision.kept_names) == ["1"]
+
+    with pytest.raises(ConfigRefusedError, match="with a, topology-affinity-filter, context-length-aware, b"):
         with_changes(config, config, {"policy": "weights"})
 
 
