@@ -59,7 +59,10 @@ class Feedback:
         picker = self._picker
         if route.profile is not None:
             faults = route.profile.ended(
-                route.decision, tpot_s=completion.tpot_s, n_output=completion.output_tokens
+                route.decision,
+                tpot_s=completion.tpot_s,
+                n_output=completion.output_tokens,
+                is_refused=completion.was_refused,
             )
             picker.records.count_faults(faults)
         for booking in (route.booking, *(part.booking for part in route.parts)):

@@ -124,7 +124,13 @@ class Observers:
         """Observe the end of a request."""
         if self.shadow is not None and completion.route is not None:
             route, n_output = completion.route, completion.output_tokens
-            self.shadow.ended(route.decision, route.shadow, tpot_s=completion.tpot_s, n_output=n_output)
+            self.shadow.ended(
+                route.decision,
+                route.shadow,
+                tpot_s=completion.tpot_s,
+                n_output=n_output,
+                is_refused=completion.was_refused,
+            )
         if self.recorder is not None:
             self.recorder.ended(completion)
 

@@ -237,6 +237,15 @@ class LearnsFromEnds(Protocol):
 
 
 @runtime_checkable
+class LearnsFromRefusals(Protocol):
+    """Plugin with a callback for requests that an endpoint refused."""
+
+    def refused(self, decision: Decision) -> None:
+        """Handle a response of the picked endpoint with an error status, so that it computed nothing; called before `ended`."""
+        ...
+
+
+@runtime_checkable
 class LearnsFromLengths(Protocol):
     """Plugin with a callback for the number of generated tokens."""
 

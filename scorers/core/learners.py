@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec
 
-from .base import LearnsFromAnswers, LearnsFromEnds, LearnsFromLengths, LearnsFromPicks, MarksResponses
+from .base import (
+    LearnsFromAnswers,
+    LearnsFromEnds,
+    LearnsFromLengths,
+    LearnsFromPicks,
+    LearnsFromRefusals,
+    MarksResponses,
+)
 from .decision import Decision
 from .faults import PluginFault
 from .guard import call_plugin, checked_headers
@@ -30,6 +37,9 @@ class Learners:
         self._lengths = [
             (name, each.generated) for name, each in plugins if isinstance(each, LearnsFromLengths)
         ]
+        self._refusals = [
+            (name, each.refused) for name, each in plugins if isinstance(each, LearnsFromRefusals)
+        ]
         self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
@@ -41,7 +51,12 @@ class Learners:
         return _faults_of(self._answers, decision, ttft_s=ttft_s)
 
     def ended(
-        self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
+        self,
+        decision: Decision,
+        *,
+        tpot_s: float | None,
+        n_output: int | None = None,
+        is_refused: bool = False,
     ) -> tuple[PluginFault, ...]:
         """Call the plugins after a routed request ended; return the faults of those that raised.
 
@@ -49,9 +64,11 @@ class Learners:
             decision: that routed it.
             tpot_s: see `LearnsFromEnds`.
             n_output: generated tokens as the picked endpoint counted them, None if that is not known.
+            is_refused: see `LearnsFromRefusals`.
         """
+        refusals = _faults_of(self._refusals, decision) if is_refused else ()
         faults = _faults_of(self._lengths, decision, n_tokens=n_output) if n_output is not None else ()
-        return faults + _faults_of(self._ends, decision, tpot_s=tpot_s)
+        return refusals + faults + _faults_of(self._ends, decision, tpot_s=tpot_s)
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers to set on the response to a routed request, and the faults of plugins."""

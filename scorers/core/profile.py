@@ -188,10 +188,15 @@ class Profile:
         return self._learners.answered(decision, ttft_s=ttft_s)
 
     def ended(
-        self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
+        self,
+        decision: Decision,
+        *,
+        tpot_s: float | None,
+        n_output: int | None = None,
+        is_refused: bool = False,
     ) -> tuple[PluginFault, ...]:
         """Call the plugins after a routed request ended; see `Learners.ended`."""
-        return self._learners.ended(decision, tpot_s=tpot_s, n_output=n_output)
+        return self._learners.ended(decision, tpot_s=tpot_s, n_output=n_output, is_refused=is_refused)
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers to set on the response to a routed request, and the faults of plugins."""

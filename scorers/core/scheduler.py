@@ -140,17 +140,24 @@ class Scheduler:
         return faults + self._learners.answered(decision, ttft_s=ttft_s)
 
     def ended(
-        self, decision: Decision, *, tpot_s: float | None, n_output: int | None = None
+        self,
+        decision: Decision,
+        *,
+        tpot_s: float | None,
+        n_output: int | None = None,
+        is_refused: bool = False,
     ) -> tuple[PluginFault, ...]:
         """Call the plugins after a routed request ended; only those of the endpoint that answers get `tpot_s` and `n_output`."""
         calls = (
-            profile.ended(each, tpot_s=tpot_s, n_output=n_output)
+            profile.ended(each, tpot_s=tpot_s, n_output=n_output, is_refused=is_refused)
             if each is decision
-            else profile.ended(each, tpot_s=None)
+            else profile.ended(each, tpot_s=None, is_refused=is_refused)
             for profile, each in self._parts(decision)
         )
         faults = tuple(fault for faults in calls for fault in faults)
-        return faults + self._learners.ended(decision, tpot_s=tpot_s, n_output=n_output)
+        return faults + self._learners.ended(
+            decision, tpot_s=tpot_s, n_output=n_output, is_refused=is_refused
+        )
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Return the headers that plugins set on the response of the endpoint that answers, and their faults."""

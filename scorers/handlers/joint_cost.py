@@ -150,6 +150,10 @@ class JointCostHandler:
         """Learn from the length of a response."""
         self.model.generated(decision, n_tokens=n_tokens)
 
+    def refused(self, decision: Decision) -> None:
+        """Forget what was learned from a request when it was sent."""
+        self.model.refused(decision)
+
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Learn from the time per output token, and forget the request."""
         self.model.ended(decision, tpot_s=tpot_s)

@@ -16,18 +16,11 @@ from ..core.shared import Contribution, SharedSums
 from .held_prompts import HeldPrompts, Sharing, held_tokens
 from .lines import (
     BOOKED,
-    BUSY_AT,
-    BUSY_MS,
-    BUSY_S,
     LOG_PACE,
     N_AHEAD,
     N_LINES,
     N_PACE,
     OVERDUE,
-    PLACED,
-    PLACED_AT,
-    PLACED_NEW,
-    PLACED_S,
     READY_AT,
     RECEIVED_AT,
     RECEIVING_AT,
@@ -41,6 +34,7 @@ from .lines import (
 )
 from .open_request import OpenRequest
 from .paces import common_pace, learn_pace
+from .recent_work import add_work, take_back_work
 from .releases import Releases
 from .sibling_accounts import SiblingAccounts
 
@@ -154,17 +148,10 @@ class Accounts:
         """
         cells, row, match = self._cells, request.row, request.decision.best.prefix
         block_size = match.block_size if match is not None else 0
+        request.busy_ms = busy_ms
         request.prompt = self._prompts.add(row, prefix, block_size, n_tokens=request.n_held)
         if request.computes:
-            faded = math.exp((cells[BUSY_AT, row] - now) / BUSY_S)
-            cells[BUSY_MS, row] = cells[BUSY_MS, row] * faded + busy_ms
-            cells[BUSY_AT, row] = now
-            faded = math.exp((cells[PLACED_AT, row] - now) / PLACED_S)
-            cells[PLACED, row] = cells[PLACED, row] * faded + request.tokens
-            cells[PLACED_NEW, row] = cells[PLACED_NEW, row] * faded + (
-                request.tokens if request.is_new else 0.0
-            )
-            cells[PLACED_AT, row] = now
+            add_work(cells, request, now=now)
             if self.plans_prompts:
                 self._plan(row, work=request.work, busy_s=busy_ms / 1000.0, now=now)
             if cells[N_AHEAD, row] == 0 and not self._siblings.number(N_AHEAD, row):
@@ -250,6 +237,12 @@ class Accounts:
         sent[request.row] = done
         self._note(request.row)
         self._note(receiver)
+
+    def refused(self, request: OpenRequest) -> None:
+        """Take back the work of a request whose prompt its endpoint did not compute; it is still to end."""
+        if request.row >= 0 and request.computes:
+            take_back_work(self._cells, request)
+            self._note(request.row)
 
     def ended(self, decision: Decision) -> OpenRequest | None:
         """Forget a request, and return it; None if it is not known."""

@@ -177,17 +177,18 @@ class CostModel:
             decision: that routed it.
             parts: decisions of stages that other endpoints do, to be followed too.
         """
-        if self._follow(request, decision):
-            self.means.add("prompt", float(request.n_tokens))
+        opened = self._follow(request, decision)
+        if opened is not None:
+            opened.lessons += (self.means.add("prompt", float(request.n_tokens)),)
         for part in parts:
             self._follow(request, part)
 
-    def _follow(self, request: RequestView, decision: Decision) -> bool:
-        """Return whether a decision is followed: not if its quantities are not finite."""
+    def _follow(self, request: RequestView, decision: Decision) -> OpenRequest | None:
+        """Follow a decision, and return its request; None if its quantities are not finite: then it is not followed."""
         found, row = self._at_pick(request, decision)
         quantities = float_cells(found.features, row)
         if not all(map(math.isfinite, quantities)):
-            return False
+            return None
         own = float_cells(found.accounts, row)
         group, computes = self.ttft.fits.group_of(decision.best), decision.computing is decision
         work, busy_ms = self.ttft.work(group, quantities) if computes else (0.0, 0.0)
@@ -213,11 +214,11 @@ class CostModel:
         opened.due_at = self.due_at(request, opened.expected_ms, busy_ms=busy_ms * pace)
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
         if computes:
-            self.note_work(work)
+            self.note_work(opened)
         self.accounts.open(
             opened, busy_ms=busy_ms * pace * request.extent, now=request.now, prefix=request.prefix
         )
-        return True
+        return opened
 
     def due_at(self, request: RequestView, expected_ms: float, *, busy_ms: float) -> float:
         """Return the monotonic seconds at which a response is taken to begin, infinite if its first byte shows that.
@@ -231,9 +232,9 @@ class CostModel:
             return math.inf
         return request.now + (expected_ms + (request.extent - 1.0) * busy_ms) / 1000.0
 
-    def note_work(self, n_tokens: float) -> None:
+    def note_work(self, request: OpenRequest) -> None:
         """Learn the typical work of a request from that of one."""
-        self.means.add("work", n_tokens)
+        request.lessons += (self.means.add("work", request.work),)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response to one prompt that the endpoint computed itself."""
@@ -263,6 +264,14 @@ class CostModel:
         if request is not None:
             request.n_output = n_tokens
         self.lengths.add(decision.model, n_tokens)
+
+    def refused(self, decision: Decision) -> None:
+        """Forget what was learned from a request when it was sent, since its prompt was not computed; `ended` follows."""
+        request = self.accounts.find(decision)
+        if request is not None:
+            self.means.take_back(request.lessons)
+            self.accounts.refused(request)
+            request.lessons, request.is_refused = (), True
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""

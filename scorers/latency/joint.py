@@ -50,7 +50,6 @@ class _OpenPair(OpenRequest, gc=False):
 
     Attributes:
         link: to the other.
-        busy_ms: expected time for which it computes the prompt.
         prefill_ms: expected time until the prompt is computed.
         sending_ms: expected time of the transfer.
         transfer_ms: the part of it that depends on the speed of the link, at that speed, and the wait for earlier transfers.
@@ -59,7 +58,6 @@ class _OpenPair(OpenRequest, gc=False):
     """
 
     link: Link = (None, None)
-    busy_ms: float = 0.0
     prefill_ms: float = 0.0
     sending_ms: float = 0.0
     transfer_ms: float = 0.0
@@ -129,7 +127,7 @@ class JointModel:
             opened.work *= request.extent
             opened.tokens = float(computing.best.computed_tokens(request))
             opened.due_at = self.alone.due_at(request, opened.expected_ms, busy_ms=opened.busy_ms)
-            self.alone.note_work(opened.work)
+            self.alone.note_work(opened)
             accounts = self.alone.accounts
             accounts.open(opened, busy_ms=opened.busy_ms * request.extent, now=request.now)
             accounts.sent(
@@ -154,6 +152,12 @@ class JointModel:
     def generated(self, decision: Decision, *, n_tokens: int) -> None:
         """Learn from the length of a response."""
         self.alone.generated(decision, n_tokens=n_tokens)
+
+    def refused(self, decision: Decision) -> None:
+        """Forget what was learned from a request when it was sent, since its prompt was not computed."""
+        self.alone.refused(decision)
+        if decision.computing is not decision:
+            self.alone.refused(decision.computing)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""

@@ -9,6 +9,7 @@ import msgspec
 
 from ..core.decision import Decision
 from .held_prompts import HeldPrompt
+from .means import Lesson
 
 
 class OpenRequest(msgspec.Struct, gc=False):
@@ -29,6 +30,9 @@ class OpenRequest(msgspec.Struct, gc=False):
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         n_output: tokens of its response, 0 until they are known.
+        lessons: what the means learned from it when it was sent.
+        busy_ms: time that its endpoint takes for its prompts.
+        is_refused: whether its endpoint refused it, so that its response had no first token.
         has_begun: whether its response has begun.
         is_booked: whether its `tokens` are booked, which they are until the first byte of its response.
         due_at: monotonic seconds at which its response is taken to begin, since its first byte does not show it; infinite if it does.
@@ -51,6 +55,9 @@ class OpenRequest(msgspec.Struct, gc=False):
     tpot_features: Sequence[float] = ()
     expected_tpot_ms: float = math.nan
     n_output: int = 0
+    lessons: tuple[Lesson, ...] = ()
+    busy_ms: float = 0.0
+    is_refused: bool = False
     has_begun: bool = False
     is_booked: bool = True
     due_at: float = math.inf
@@ -61,4 +68,4 @@ class OpenRequest(msgspec.Struct, gc=False):
     @property
     def ends_unseen(self) -> bool:
         """Whether its first byte was to come and has not."""
-        return not self.has_begun and self.due_at == math.inf
+        return not self.has_begun and not self.is_refused and self.due_at == math.inf

@@ -121,6 +121,12 @@ class LatencyPredictor:
         """Learn from the length of a response."""
         self.model.generated(decision, n_tokens=n_tokens)
 
+    def refused(self, decision: Decision) -> None:
+        """Forget what was learned from a request when it was sent."""
+        self.model.refused(decision)
+        if decision.computing is not decision:
+            self.model.refused(decision.computing)
+
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Learn from the time per output token, and forget the request with its objective."""
         self.model.ended(decision, tpot_s=tpot_s)

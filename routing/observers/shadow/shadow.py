@@ -205,10 +205,11 @@ class Shadow:
         *,
         tpot_s: float | None,
         n_output: int | None = None,
+        is_refused: bool = False,
     ) -> None:
         """Learn from the end of a request, soon; `profile` as `routed` returned it."""
         if profile is not None:
-            asyncio.get_running_loop().call_soon(self._end, profile, decision, tpot_s, n_output)
+            asyncio.get_running_loop().call_soon(self._end, profile, decision, tpot_s, n_output, is_refused)
 
     async def _follow(self) -> None:
         while True:
@@ -267,8 +268,15 @@ class Shadow:
         learned = decision.computing if isinstance(profile, Profile) else decision
         self._count(profile.answered(learned, ttft_s=ttft_s))
 
-    def _end(self, profile: Deciding, decision: Decision, tpot_s: float | None, n_output: int | None) -> None:
-        self._count(profile.ended(decision, tpot_s=tpot_s, n_output=n_output))
+    def _end(
+        self,
+        profile: Deciding,
+        decision: Decision,
+        tpot_s: float | None,
+        n_output: int | None,
+        is_refused: bool,  # noqa: FBT001 - call_soon has no keywords
+    ) -> None:
+        self._count(profile.ended(decision, tpot_s=tpot_s, n_output=n_output, is_refused=is_refused))
 
     def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
         """Return the times of both endpoints that compute the prompt, once learned costs predict better than initial ones."""

@@ -35,7 +35,7 @@ from kvatlas.routing.admission import Admission
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.feedback import Feedback
 from kvatlas.routing.metrics import RoutingMetrics
-from kvatlas.routing.outcome import Completion, Outcome, ResponseBegun
+from kvatlas.routing.outcome import Completion, Outcome, Response, ResponseBegun
 from kvatlas.routing.picker import Picker
 from kvatlas.routing.policy import Policy
 from kvatlas.routing.records import Records
@@ -62,6 +62,10 @@ class Learner(PrefixCacheScorer):
     def __init__(self) -> None:
         super().__init__(OneTier("gpu"))
         self.times: list[float] = []
+        self.n_refused = 0
+
+    def refused(self, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromRefusals)
+        self.n_refused += 1
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:  # noqa: ARG002 (LearnsFromAnswers)
         self.times.append(ttft_s)
@@ -188,6 +192,27 @@ async def test_only_first_tokens_of_the_picked_endpoint_teach(
 
     assert len(learner.times) == n_times
     assert all(0 <= each < 60 for each in learner.times)
+
+
+@pytest.mark.parametrize(
+    ("status", "served", "n_refused"),
+    [
+        pytest.param(200, None, 0, id="served"),
+        pytest.param(None, None, 0, id="not_shown"),
+        pytest.param(400, None, 1, id="refused"),
+        pytest.param(503, "10.0.0.1:8000", 1, id="overloaded"),
+        pytest.param(400, "10.0.0.2:8000", 0, id="by_another_endpoint"),
+    ],
+)
+async def test_plugins_are_told_of_requests_that_the_picked_endpoint_refused(
+    picker: Picker, learner: Learner, *, status: int | None, served: str | None, n_refused: int
+) -> None:
+    route = replace(await routed(picker), addresses=("10.0.0.1:8000",))
+
+    end = Completion("", route, Outcome.COMPLETED, served=served, response=Response(status=status))
+    Feedback(picker).ended(end)
+
+    assert learner.n_refused == n_refused
 
 
 async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: Learner) -> None:
