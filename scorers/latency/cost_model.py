@@ -132,6 +132,8 @@ class CostModel:
     def expect(self, request: RequestView, candidates: Candidates) -> Expected:
         """Return what is expected of a request. Cost: some 30 operations on columns."""
         self.accounts.begin_due(now=request.now)
+        self.ttft.fits.follow(candidates)
+        self.tpot.fits.follow(candidates)
         rows = self.accounts.rows(candidates)  # which requests share the prompt is said by row
         sharing = self.accounts.sharing(request.prefix)
         accounts = self.accounts.columns(candidates, sharing)

@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..core.candidates import Candidates
+from ..core.candidates import Candidates, Directory
 from ..core.columns import FloatArray
 from ..core.model import Candidate
 from ..core.shared import Contribution, SharedSums
 from .fit import MIN_OBSERVATIONS, LinearFit
 
 MAX_GROUPS = 64
-"""Most groups with their own coefficients; all further groups share one set."""
+"""Most groups with their own coefficients; all further groups share one set. A group without endpoints gives way to one with some."""
 
 NO_BOUNDS: Mapping[str, float] = MappingProxyType({})
 
@@ -76,6 +76,9 @@ class GroupedFits:
         self._max_factor, self._half_life = max_factor, half_life
         self._lows = tuple(max(1.0 / max_factor, least.get(name, 0.0)) for name in priors)
         self._fits: dict[str, LinearFit] = {}
+        self._directory: Directory | None = None
+        self._used: frozenset[str] = frozenset()
+        """Groups that have endpoints, as far as that is known."""
         self.published: set[str] = set()
         """Groups that began at costs which an engine publishes."""
         self.shared = SharedSums(
@@ -91,6 +94,16 @@ class GroupedFits:
     def reports(self) -> list[FitReport]:
         """Return the costs of each group seen so far, in order of appearance."""
         return [self._report(group, fit) for group, fit in self._fits.items()]
+
+    def follow(self, candidates: Candidates) -> None:
+        """Note which groups have endpoints. Cost: O(1) while the fleet stays.
+
+        Args:
+            candidates: endpoints of the whole fleet's directory.
+        """
+        if self._label and candidates.directory is not self._directory:
+            self._directory = candidates.directory
+            self._used = frozenset(value or "" for value in candidates.labelled(self._label).values)
 
     def costs(self, candidates: Candidates) -> FloatArray:
         """Return the cost of each feature: shape (features, 1), or (features, n) if there are groups."""
@@ -151,21 +164,37 @@ class GroupedFits:
             expected_ms: what was predicted at the pick.
             pace: factor of the endpoint, by which its time is divided before the fit.
         """
-        self._fit(group).observe(features, milliseconds / pace, expected_ms=expected_ms / pace)
-        self.shared.note(group)
+        if self.group(group) == group:  # it may have lost its place since
+            self._fit(group).observe(features, milliseconds / pace, expected_ms=expected_ms / pace)
+            self.shared.note(group)
 
     def group(self, label: str) -> str:
         """Return the group of endpoints with this value of the label."""
         group = label if self._label else ""
-        return group if group in self._fits or len(self._fits) < MAX_GROUPS else ""
+        return group if self._may_have(group) else ""
 
     def group_of(self, candidate: Candidate) -> str:
         """Return the group of one endpoint."""
         return self.group(candidate.labels.get(self._label, "")) if self._label else ""
 
+    def _may_have(self, group: str) -> bool:
+        """Return whether a group has coefficients, or a place for them."""
+        if group in self._fits or len(self._fits) < MAX_GROUPS:
+            return True
+        return group in self._used and self._unused() is not None
+
+    def _unused(self) -> str | None:
+        """Return the first group that has no endpoints, None if all have some."""
+        return next((each for each in self._fits if each and each not in self._used), None)
+
     def _fit(self, group: str) -> LinearFit:
         fit = self._fits.get(group)
         if fit is None:
+            unused = self._unused() if len(self._fits) >= MAX_GROUPS and group in self._used else None
+            if unused is not None:
+                del self._fits[unused]
+                self.published.discard(unused)
+                self.shared.note(unused)
             fit = self._fits[group] = LinearFit(
                 self._priors, max_factor=self._max_factor, half_life=self._half_life, lows=self._lows
             )
@@ -176,7 +205,7 @@ class GroupedFits:
         return fit.sums() if fit is not None else None
 
     def _add_up(self, group: str, siblings: Sequence[Contribution]) -> None:
-        if group in self._fits or len(self._fits) < MAX_GROUPS:
+        if group in self._fits or (siblings and self._may_have(group)):
             self._fit(group).add_up({each.owner: each.numbers for each in siblings})
 
     def _is_learned(self, label: str | None) -> bool:

@@ -101,6 +101,7 @@ class JointModel:
             decode: endpoints that can answer it.
             prefill: endpoints that can compute its prompt for others; none if pairs are not to be compared.
         """
+        self.pairs.follow(decode)
         alone = self.alone.expect(request, decode)
         accounts = self.alone.accounts.columns(prefill) if len(prefill) else NOTHING_OWN
         weighed = self._last = self._weighed(alone, prefill, accounts)

@@ -18,7 +18,7 @@ Link = tuple[str | None, str | None]
 """Label of the endpoint that sends and of the one that receives; None for an endpoint without it."""
 
 MAX_LINKS = 1024
-"""Most links with a speed of their own; all further links keep the configured one."""
+"""Most links with a speed of their own; all further links keep the configured one. A link without endpoints gives way to one with some."""
 
 SPREAD = 1.0
 """Standard deviation of the logarithm of a link's speed relative to the configured one, before anything is learned."""
@@ -115,9 +115,17 @@ class Links:
             self._own, self._add_up, lambda: tuple(map(_text, self._speeds)), interval_s=PUBLISH_S
         )
         self._common = _Factor(COMMON_SPREAD)
+        self._used: tuple[str | None, ...] = ()
+        """Labels that endpoints have, as far as that is known."""
+        self._all_used: tuple[str | None, ...] | None = None
+        """Labels beside which no link was without endpoints."""
         self._values: tuple[str | None, ...] = ()
         self._places: dict[str | None, int] = {}
         self._table: FloatArray = np.empty((0, 0))
+
+    def follow(self, labels: tuple[str | None, ...]) -> None:
+        """Note which labels the endpoints of the fleet have. Cost: O(1)."""
+        self._used = labels
 
     def ms_per_token(self, link: Link) -> float:
         """Return the milliseconds per token of one link."""
@@ -155,7 +163,7 @@ class Links:
             return
         speed = self._speeds.get(link)
         if speed is None:
-            if len(self._speeds) >= MAX_LINKS:
+            if len(self._speeds) >= MAX_LINKS and not self._give_way(link):
                 return
             speed = self._speeds[link] = _Factor(SPREAD)
         if link in self._theirs:  # learn from the error of the own estimate
@@ -188,6 +196,24 @@ class Links:
         self._table = np.full((len(values), len(values)), self._prior)
         for link in dict.fromkeys((*self._speeds, *self._theirs)):
             self._show(link)
+
+    def _give_way(self, link: Link) -> bool:
+        """Forget the first link that no endpoints have, if endpoints have this one; return whether there was one.
+
+        Cost: O(links), O(1) while the labels stay and all are in use.
+        """
+        if self._used is self._all_used:
+            return False
+        used = frozenset(self._used)
+        if not used.issuperset(link):
+            return False
+        unused = next((each for each in self._speeds if not used.issuperset(each)), None)
+        if unused is None:
+            self._all_used = self._used
+            return False
+        del self._speeds[unused]
+        self.shared.note(_text(unused))
+        return True
 
     def _show(self, link: Link) -> None:
         """Write the speed of a link to the table."""

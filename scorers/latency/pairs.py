@@ -118,6 +118,11 @@ class PairCosts:
         self.links = Links(transfer.ms_per_token, most=params.max_factor)
         self._transfer = transfer
 
+    def follow(self, candidates: Candidates) -> None:
+        """Note which groups and links have endpoints, from those of the whole fleet's directory."""
+        self.ttft.fits.follow(candidates)
+        self.links.follow(candidates.labelled(self._transfer.label).values)
+
     def times(
         self,
         request: RequestView,

@@ -269,6 +269,37 @@ def test_groups_are_bounded_and_further_ones_share_one() -> None:
     assert scorer.reports()[-1].n_observations == pytest.approx(5, abs=0.1)
 
 
+def test_groups_without_endpoints_give_way_to_others() -> None:
+    scorer = LatencyCostScorer(LatencyCostParams(group_label="zone"), ("gpu",))
+    fits = scorer.model.ttft.fits
+    for number in range(3 * MAX_GROUPS):
+        fleet = [endpoint(str(each), labels={"zone": str(each)}) for each in (0, number)]
+        rated(scorer, REQUEST, fleet)
+        for each in fleet:
+            scorer.answered(answered(each), ttft_s=0.1)
+
+    groups = [report.group for report in scorer.reports()]
+    assert groups == ["0", *(str(each) for each in range(2 * MAX_GROUPS + 1, 3 * MAX_GROUPS))]
+    assert fits.costs_of("5") == fits.costs_of("")
+    assert scorer.reports()[0].n_observations > 100
+
+    scorer.answered(answered(endpoint("5", labels={"zone": "5"})), ttft_s=0.1)
+    assert [report.group for report in scorer.reports()] == [*groups, ""], (
+        "a late response of one that is gone"
+    )
+
+
+def test_groups_with_endpoints_keep_their_place() -> None:
+    scorer = LatencyCostScorer(LatencyCostParams(group_label="zone"), ("gpu",))
+    fleet = [endpoint(str(each), labels={"zone": str(each)}) for each in range(MAX_GROUPS + 3)]
+    rated(scorer, REQUEST, fleet)
+    for each in fleet:
+        scorer.answered(answered(each), ttft_s=0.1)
+
+    groups = [report.group for report in scorer.reports()]
+    assert groups == [*(str(each) for each in range(MAX_GROUPS)), ""]
+
+
 def test_default_load_speeds_follow_the_position_of_the_tier() -> None:
     scorer = LatencyCostScorer(LatencyCostParams(), ("a", "b", "c", "d"))
     scorer.answered(answered(endpoint()), ttft_s=0.1)

@@ -124,6 +124,35 @@ def test_further_links_keep_the_configured_speed() -> None:
     assert links.ms_per_token((f"{MAX_LINKS + 1}", "x")) == PRIOR_MS
 
 
+def test_links_without_endpoints_give_way_to_others() -> None:
+    links = Links(PRIOR_MS)
+    for number in range(MAX_LINKS):
+        links.learn((f"{number}", "x"), transfer_ms=400.0, observed_ms=900.0, expected_ms=500.0)
+    links.follow(("0", "2", "x", "y"))
+    links.shared.on_change = lambda: None
+
+    for link in (("2", "y"), ("y", "x"), ("gone", "x")):
+        links.learn(link, transfer_ms=400.0, observed_ms=900.0, expected_ms=500.0)
+
+    found = [report.link for report in links.reports()]
+    assert len(found) == MAX_LINKS
+    assert [*found[:3], *found[-2:]] == [("0", "x"), ("2", "x"), ("4", "x"), ("2", "y"), ("y", "x")]
+    assert links.shared.changed.keys() >= {'["1","x"]', '["3","x"]'}
+    assert links.shared.own('["1","x"]', 0.0) is None
+
+
+def test_links_with_endpoints_keep_their_place() -> None:
+    links = Links(PRIOR_MS)
+    labels = tuple(f"{number}" for number in range(33))
+    links.follow(labels)
+    for sender in labels:
+        for receiver in labels:
+            links.learn((sender, receiver), transfer_ms=400.0, observed_ms=900.0, expected_ms=500.0)
+
+    assert len(links.reports()) == MAX_LINKS
+    assert links.reports()[0].link == ("0", "0")
+
+
 def test_table_is_that_of_the_pairs_of_labels() -> None:
     links = Links(PRIOR_MS)
     column = directory("a", "b", None, "a").labelled("zone")
