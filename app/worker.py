@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,9 @@ from .workers.ports import SharedPorts
 from .workers.supervisor import END
 
 log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Longest time that the parent waits for files; they may be on a network file system that does not respond."""
 
 
 def run_worker(
@@ -102,9 +106,28 @@ class KeptConfig:
         """The configuration."""
         self._files = files
         self._watch = self._watched()
+        self._looking: threading.Thread | None = None
+        self._is_signalled = False
 
     def look(self, *, is_signalled: bool) -> None:
-        """Load the files if they have changed, or as a signal says. To be called several times a second."""
+        """Load the files if they have changed, or as a signal says. To be called several times a second.
+
+        It waits for the files for `LOOK_S` at most, and not at all while they keep a thread waiting; a signal is obeyed afterwards. No
+        other thread runs when it returns otherwise, so that the process can be forked.
+        """
+        self._is_signalled = self._is_signalled or is_signalled
+        if self._looking is not None and self._looking.is_alive():
+            return
+        is_signalled, self._is_signalled = self._is_signalled, False
+        self._looking = threading.Thread(target=self._look, args=(is_signalled,), daemon=True)
+        self._looking.start()
+        self._looking.join(LOOK_S)
+        if self._looking.is_alive():
+            log.warning(
+                "the configuration files do not respond; workers that are started again have what was read before"
+            )
+
+    def _look(self, is_signalled: bool) -> None:  # noqa: FBT001 - an argument of a thread
         if not self._watch.settled() and not is_signalled:
             return
         before = self.config

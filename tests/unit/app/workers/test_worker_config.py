@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from kvatlas.app import worker
 from kvatlas.app.worker import KeptConfig, present_config, worker_config
 from kvatlas.app.workers.ports import SharedPorts
 from kvatlas.configs.errors import ConfigError
@@ -129,6 +131,33 @@ def test_worker_that_starts_again_has_the_last_usable_list_of_endpoints(tmp_path
 
     assert [each.name for each in found.endpoints.static] == ["a", "b"]
     assert found.weights.queue == 7
+
+
+def test_parent_goes_on_while_a_file_does_not_respond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker, "LOOK_S", 0.01)
+    file, held = tmp_path / "kvatlas.yaml", tmp_path / "held"
+    file.write_text(f"{HEAD}weights: {{queue: 3}}\n")
+    files = ConfigFiles(file)
+    kept = KeptConfig(files.load().config, files)
+    os.mkfifo(held)
+    held.rename(file)  # its content comes when somebody writes it
+
+    for _ in range(3):
+        kept.look(is_signalled=True)
+    assert kept.config.weights.queue == 3
+    assert [each.message for each in caplog.records if "do not respond" in each.message] == [
+        "the configuration files do not respond; workers that are started again have what was read before"
+    ]
+
+    written = tmp_path / "written.yaml"
+    written.write_text(f"{HEAD}weights: {{queue: 5}}\n")
+    with file.open("w") as pipe:
+        written.rename(file)
+        pipe.write(f"{HEAD}weights: {{queue: 4}}\n")
+    while kept.config.weights.queue != 5:  # the signals of meanwhile are obeyed
+        kept.look(is_signalled=False)
 
 
 def test_files_that_are_not_followed_wait_for_a_signal_in_a_worker_that_starts_again_too(
