@@ -20,6 +20,7 @@ from kvatlas.api.errors import TracingError
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.extproc.stream import StreamReports
+from kvatlas.api.tracing import http_session
 from kvatlas.api.tracing.counts import SpanCounts
 from kvatlas.api.tracing.export import BoundedProcessor
 from kvatlas.api.tracing.tracing import Tracing
@@ -291,6 +292,32 @@ async def test_answer_without_end_is_not_read_when_spans_are_sent_over_http(
         await tracing.stop()
         await asyncio.wait_for(ended.wait(), PATIENCE_S)
     assert (counts.outcomes["sent"], n_answered < 2**28) == (1, True)
+
+
+async def test_answer_that_goes_on_holds_no_spans_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_session, "ANSWER_S", 0.0)
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nx")
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+        writer.close()
+        ended.set()
+
+    server, counts = await asyncio.start_server(answer, "127.0.0.1", 0), SpanCounts()
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        tracing = Tracing(TracingConfig(sample_ratio=1), environment, url, counts)
+        refusing = FixedRouter(Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody"))
+        tracing.traced(refusing).route(RoutingRequest(path="/"))
+        await tracing.stop()
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+    assert counts.outcomes["sent"] == 1
 
 
 def make_span() -> ReadableSpan:
