@@ -86,8 +86,10 @@ class _Account:
         settled.sort(key=lambda each: each.at)
         n_gone = max(0, len(settled) - load.waiting - load.running)
         for booking in settled[:n_gone]:
+            booking.noticed()
             booking.ended()
         for booking in settled[n_gone : max(n_gone, len(settled) - load.waiting)]:
+            booking.noticed()
             booking.begun()
 
 
@@ -98,11 +100,12 @@ class Booking:
         at: monotonic seconds of the pick.
     """
 
-    __slots__ = ("_account", "_is_open", "_tokens", "at")
+    __slots__ = ("_account", "_is_open", "_on_begun", "_tokens", "at")
 
     def __init__(self, account: _Account, tokens: int, at: float) -> None:
         self.at = at
         self._account, self._tokens, self._is_open = account, tokens, True
+        self._on_begun: Callable[[], None] | None = None
         account.add(1, tokens)
 
     def begun(self) -> None:
@@ -118,10 +121,21 @@ class Booking:
             self._account.unseen.pop(self, None)
             self._tokens, self._is_open = 0, False
 
-    def unseen(self) -> None:
-        """Mark the booking as unseen: its end will not be reported. Does nothing after the end."""
+    def unseen(self, on_begun: Callable[[], None] | None = None) -> None:
+        """Mark the booking as unseen: its end will not be reported. Does nothing after the end.
+
+        Args:
+            on_begun: called once if the endpoint's own load shows that the prompt does not wait any more.
+        """
         if self._is_open:
+            self._on_begun = on_begun
             self._account.hide(self)
+
+    def noticed(self) -> None:
+        """Note that the endpoint's own load shows that the prompt does not wait any more. Idempotent."""
+        on_begun, self._on_begun = self._on_begun, None
+        if on_begun is not None:
+            on_begun()
 
 
 class InFlight:

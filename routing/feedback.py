@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from ..fleet.audit_request import audit_request
 from ..scorers.core.decision import Decision
@@ -65,12 +66,13 @@ class Feedback:
                 is_refused=completion.was_refused,
             )
             picker.records.count_faults(faults)
-        for booking in (route.booking, *(part.booking for part in route.parts)):
+        predictions = picker.fleet.predictions
+        parts = ((part.booking, part.prediction) for part in route.parts)
+        for booking, prediction in ((route.booking, route.prediction), *parts):
             if booking is not None and completion.is_hidden:
-                booking.unseen()
+                booking.unseen(partial(predictions.begun, prediction) if prediction is not None else None)
             elif booking is not None:
                 booking.ended()
-        predictions = picker.fleet.predictions
         if not completion.was_computed:
             settle = predictions.withdraw
         elif completion.response.time_to_first_byte_s is None and not completion.is_hidden:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import strategies as st
@@ -71,6 +72,29 @@ def test_unseen_requests_end_when_the_endpoint_has_no_room_for_them(
     load = Load(waiting=waiting, running=running, kv_utilization=0.0, updated_at=1000.0)
 
     assert settled(unseen(3, 2, 1), load) == left
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "begun"),
+    [
+        pytest.param(0, 0, "abc", id="all_gone"),
+        pytest.param(0, 2, "abc", id="gone_and_running"),
+        pytest.param(1, 1, "ab", id="one_waits"),
+        pytest.param(3, 0, "", id="all_wait"),
+    ],
+)
+def test_load_shows_which_unseen_requests_have_begun(waiting: int, running: int, begun: str) -> None:
+    accounts, found = InFlight(), list[str]()
+    for age_s, name in ((3, "a"), (2, "b"), (1, "c")):
+        accounts.book("e", tokens=10, now=1000.0 - age_s).unseen(partial(found.append, name))
+
+    for now in (1000.0, 1001.0):
+        settled(accounts, Load(waiting, running, 0.0, updated_at=now))
+    assert found == list(begun)
+
+    settled(accounts, None, now=2000.0)  # too old, and nothing is known of it
+    assert found == list(begun)
+    assert accounts.of("e") == IDLE
 
 
 def test_requests_that_may_not_have_arrived_are_left_alone() -> None:

@@ -44,7 +44,7 @@ from kvatlas.scorers.core.base import Rng
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
-from kvatlas.scorers.core.model import InFlightLoad, RequestView
+from kvatlas.scorers.core.model import InFlightLoad, Load, RequestView
 from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.filters.roles import decode_filter
@@ -245,6 +245,25 @@ async def test_prediction_waits_no_longer_for_a_response_when_its_request_has_en
     fleet.predictions.expire(now=now + 3)
 
     assert fleet.predictions.n_open == n_open
+
+
+async def test_prediction_of_a_hidden_response_waits_no_longer_than_the_engine_does(
+    picker: Picker, fleet: Fleet
+) -> None:
+    now, fleet.predictions.ttl_s = time.monotonic(), 2.0
+    prediction = fleet.predictions.foreign(
+        "a", array("Q", [1, 2]), block_size=16, lookahead=0, now=now, ttl_s=2, wait_s=600
+    )
+    route = replace(await routed(picker), prediction=prediction)
+    Feedback(picker).ended(Completion("", route, Outcome.ROUTED, is_hidden=True))
+    n_open: list[int] = []
+    for age_s, waiting in ((10, 1), (20, 0)):
+        load = Load(waiting, 0, 0.0, updated_at=now + age_s)
+        fleet.in_flight.settle(lambda _, load=load: load, now=now + age_s)  # type: ignore[misc]
+        fleet.predictions.expire(now=now + age_s + 3)
+        n_open.append(fleet.predictions.n_open)
+
+    assert n_open == [1, 0]
 
 
 class Failing(Learner):
