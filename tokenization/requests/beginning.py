@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from ...configs.section import MAX_NAME_CHARS
+from .upload import model_of_upload
 
 MAX_BEGINNING_BYTES = 1024 * 1024
 """Longest beginning of a body that is read if there is no room or no time for the rest."""
@@ -21,10 +22,12 @@ _decode_string = msgspec.json.Decoder(str).decode
 
 
 def model_of_beginning(beginning: bytes) -> str:
-    """Return the model that a JSON object names; empty if the beginning does not show it, or its name is too long.
+    """Return the model that a JSON object or an upload names; empty if the beginning does not show it, or its name is too long.
 
     Only a member of the object itself counts, not one inside of a message or tool.
     """
+    if beginning.startswith(b"--"):
+        return model_of_upload(beginning)
     depth = 0
     for n_pieces, piece in enumerate(_PIECE.finditer(beginning)):
         if n_pieces == MAX_PIECES:

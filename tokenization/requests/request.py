@@ -40,6 +40,7 @@ from .openai import (
     images_prompt,
 )
 from .responses import ResponsesBody, responses_prompt
+from .upload import model_of_upload
 
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=Head)
@@ -340,6 +341,8 @@ def _without_prompt(path: str, body: bytes) -> ParsedRequest:
         prompt = NoPrompt(NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path")
     else:
         prompt = NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API")
+    if body.startswith(b"--"):  # no JSON does
+        return ParsedRequest(model=model_of_upload(body), prompt=prompt)
     if len(body) > MAX_UNREAD_BYTES:
         return ParsedRequest(model=model_of_beginning(body[:MAX_BEGINNING_BYTES]), prompt=prompt)
     try:
