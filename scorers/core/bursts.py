@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from ...indexer.prefix_tree import PrefixTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class _Batch:
     rules: BurstRules
     fair_share: int
     load: Counter[str] = field(default_factory=Counter[str])
-    holders: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict[int, set[str]](set))
+    prompts: PrefixTree[str] = field(default_factory=PrefixTree[str])
+    """Prompts by the endpoint that they go to."""
 
     def least_loaded(self, own: Counter[str]) -> str:
         """Return the endpoint with the least load, among those with room for this group if any has."""
@@ -53,21 +56,20 @@ class _Batch:
         fitting = [
             each
             for each in self.places
-            if held[each.name] >= self.rules.min_shared_blocks and self.load[each.name] < self.fair_share
+            if held.get(each.name, 0) >= self.rules.min_shared_blocks
+            and self.load[each.name] < self.fair_share
         ]
         return min(fitting, key=lambda each: (-held[each.name], self._rank(each))).name if fitting else None
 
     def hold(self, keys: array[int], name: str) -> None:
         """Record the blocks of a prompt that goes to an endpoint."""
-        for key in keys:
-            self.holders[key].add(name)
+        if self.rules.min_shared_blocks:
+            self.prompts.enter(name, keys)
 
-    def _held(self, keys: Iterable[int]) -> Counter[str]:
-        held: Counter[str] = Counter()
-        for key in keys:
-            if key not in self.holders:
-                break
-            held.update(self.holders[key])
+    def _held(self, keys: array[int]) -> dict[str, int]:
+        held: dict[str, int] = {}
+        for node, n_blocks in self.prompts.along(keys):
+            held.update(dict.fromkeys(node.counts, n_blocks))
         return held
 
     def _rank(self, place: Place) -> tuple[int, int, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -73,3 +75,25 @@ def test_equal_prompts_are_all_assigned_and_no_endpoint_gets_more_than_the_limit
             assert None not in places
             if most is not None and count <= most * len(ABC):
                 assert max(places.values()) <= most
+
+
+if TYPE_CHECKING:
+    Keys = array[int]
+else:
+    Keys = array
+
+
+class Whole(Keys):
+    """Block keys that must not be visited one by one."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a step for each block")
+
+
+def test_long_prompts_are_compared_as_a_whole() -> None:
+    shared = list(range(2000))
+    prompts = [Whole("Q", [*shared, *range(first, first + 40)]) for first in range(10_000, 12_560, 40)]
+
+    found = assigned(prompts, [Place("a", 0), Place("b", 0)], BurstRules(min_shared_blocks=16))
+
+    assert found == ["a"] * 32 + ["b"] * 32
