@@ -24,8 +24,9 @@ DEFAULT_MEBIBYTES = 4096
 ITEM_MEBIBYTES = 2
 """Memory of one item in an encoder's cache. Source: the reference's assumption."""
 
-MAX_ENDPOINTS = 4096
-"""Endpoints that are remembered; the least recently picked is forgotten first."""
+SPARE_ENDPOINTS = 16
+"""Endpoints that are remembered beyond twice those of the fleet; the least recently picked is forgotten first. Some may come back, but
+names of new pods come without end, and an endpoint's media take 250 kB."""
 
 
 class MediaProducerParams(PluginParams, frozen=True):
@@ -83,6 +84,9 @@ class MediaCacheScorer:
         """Remember the media that an endpoint was sent."""
         if request.media:
             self._remember(decision.picked[0], request.media)
+            most = 2 * len(decision.table.directory) + SPARE_ENDPOINTS
+            while len(self._seen) > most:
+                self._seen.popitem(last=False)
 
     def _remember(self, name: str, media: Iterable[int]) -> None:
         items = self._seen.setdefault(name, OrderedDict())
@@ -92,8 +96,6 @@ class MediaCacheScorer:
             items.move_to_end(item)
         while len(items) > self._n_items:
             items.popitem(last=False)
-        if len(self._seen) > MAX_ENDPOINTS:
-            self._seen.popitem(last=False)
 
 
 def register(registry: Registry) -> None:

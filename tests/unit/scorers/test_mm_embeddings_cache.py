@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kvatlas.scorers import mm_embeddings_cache
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import RequestView
@@ -12,7 +11,7 @@ from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.core.prefix_source import MediaProducer
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.mm_embeddings_cache import MediaCacheScorer
+from kvatlas.scorers.mm_embeddings_cache import SPARE_ENDPOINTS, MediaCacheScorer
 from support.built import built
 from support.candidates import endpoint, no_chance
 from support.rating import decide, rated
@@ -56,15 +55,17 @@ def test_request_without_media_is_not_remembered() -> None:
     assert scores(scorer, 1) == [0.0, 0.0]
 
 
-def test_least_recently_picked_endpoint_is_forgotten_when_there_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("n_later", "score"), [(SPARE_ENDPOINTS + 1, 1.0), (SPARE_ENDPOINTS + 2, 0.0)])
+def test_endpoints_of_before_are_forgotten_when_there_are_many_more_than_in_the_fleet(
+    n_later: int, score: float
 ) -> None:
-    monkeypatch.setattr(mm_embeddings_cache, "MAX_ENDPOINTS", 1)
     scorer = MediaCacheScorer(2)
     send(scorer, "a", 1)
+    for number in range(n_later - 1):
+        send(scorer, f"pod-{number}", 2)
     send(scorer, "b", 1)
 
-    assert scores(scorer, 1) == [0.0, 1.0]
+    assert scores(scorer, 1) == [score, 1.0]
 
 
 @pytest.mark.parametrize(
