@@ -48,8 +48,11 @@ def byte_form(prompt: TextPrompt | ChatPrompt, media: MediaTokens) -> bytes | No
 
 
 def estimated_tokens(n_bytes: int) -> int:
-    """Return the number of tokens that a text of so many bytes of UTF-8 is estimated to have."""
-    return -(-n_bytes // WORD_BYTES)
+    """Return the number of tokens that a text of so many bytes of UTF-8 is estimated to have: at most those of `MAX_BYTES`.
+
+    A body may consist of media, and a length that a client announces may be any number.
+    """
+    return -(-min(n_bytes, MAX_BYTES) // WORD_BYTES)
 
 
 def _add(form: bytearray, message: Message, media: MediaTokens) -> None:

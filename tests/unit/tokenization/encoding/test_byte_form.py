@@ -94,7 +94,19 @@ def test_chat_has_the_bytes_of_its_roles_and_texts_in_a_row() -> None:
     assert form_of(ChatPrompt(messages=(USER, ANSWER))) == b"userhelloassistanthi"
 
 
-@pytest.mark.parametrize(("n_bytes", "n_tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (400_000, 100_000)])
+@pytest.mark.parametrize(
+    ("n_bytes", "n_tokens"),
+    [
+        (0, 0),
+        (1, 1),
+        (4, 1),
+        (5, 2),
+        (400_000, 100_000),
+        (MAX_BYTES, 2_097_152),
+        (MAX_BYTES + 1, 2_097_152),
+        (10**12, 2_097_152),
+    ],
+)
 def test_estimate_is_a_token_for_each_four_bytes(n_bytes: int, n_tokens: int) -> None:
     assert estimated_tokens(n_bytes) == n_tokens
 
