@@ -17,8 +17,8 @@ from ...scorers.core.model import Load
 MAX_MESSAGE_BYTES = 4096
 """Larger messages are no load: one has eleven numbers."""
 
-MAX_SPEED = 1e7
-"""Highest believable prefill speed in tokens per second."""
+MIN_SPEED, MAX_SPEED = 1.0, 1e7
+"""Lowest and highest believable prefill speed in tokens per second. Costs begin at it, and only so far can they be learned from there."""
 
 LEAST_BUSY_S = 0.1
 """Prefill time from which on a speed is told: less is a few warm-up steps."""
@@ -115,4 +115,5 @@ class ServerLoad:
         busy_s = sum(stat.prefill_busy_us or 0.0 for stat, _ in self._ranks.values()) / 1e6
         if not isfinite(busy_s) or busy_s < LEAST_BUSY_S or not tokens:
             return None
-        return min(tokens / busy_s, MAX_SPEED)
+        speed = tokens / busy_s
+        return min(speed, MAX_SPEED) if speed >= MIN_SPEED else None

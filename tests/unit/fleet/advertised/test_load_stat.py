@@ -60,7 +60,7 @@ def test_any_message_is_read_or_refused(payload: bytes) -> None:
     server = ServerLoad(1)
     load = server.take(stat, now=1.0, before=None)
     assert load is None or 0 <= load.kv_utilization <= 1
-    assert server.prefill_tokens_per_s is None or 0 < server.prefill_tokens_per_s <= 1e7
+    assert server.prefill_tokens_per_s is None or 1 <= server.prefill_tokens_per_s <= 1e7
 
 
 def test_load_of_a_server_is_that_of_its_ranks_and_as_old_as_the_oldest() -> None:
@@ -84,3 +84,12 @@ def test_prefill_speed_is_told_after_some_work() -> None:
     assert server.prefill_tokens_per_s is None
     server.take(LoadStat(0, 0, 0, 1, prefill_tokens=90_000, prefill_busy_us=3e6), now=2.0, before=None)
     assert server.prefill_tokens_per_s == 30_000
+
+
+@pytest.mark.parametrize(
+    ("busy_us", "speed"), [(1e5, 1e7), (1e12, 1.0), (1.1e12, None), (1e300, None), (float("inf"), None)]
+)
+def test_prefill_speed_is_a_believable_one(busy_us: float, speed: float | None) -> None:
+    server = ServerLoad(1)
+    server.take(LoadStat(0, 0, 0, 1, prefill_tokens=10**6, prefill_busy_us=busy_us), now=1.0, before=None)
+    assert server.prefill_tokens_per_s == speed
