@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Any
 
 import requests
-from urllib3.exceptions import HTTPError
 
 MAX_ANSWER_BYTES = 65536
 """Part of a response that is read. An answer to spans is empty, or a short message; what is longer ends its connection."""
-
 
 ANSWER_S = 1.0
 """Time after which a response that goes on is left, beside one wait for a byte. A byte now and then would hold the thread that sends."""
@@ -24,9 +21,8 @@ class BoundedSession(requests.Session):
         """See `requests.Session`."""
         response = super().send(request, **{**kwargs, "stream": True})
         until, left = time.monotonic() + ANSWER_S, MAX_ANSWER_BYTES
-        with contextlib.suppress(HTTPError):  # the status is known
-            # single bytes: a read of more waits for all of them
-            while response.raw.read(1, decode_content=False) and left > 0 and time.monotonic() < until:
-                left -= 1
+        # single bytes: a read of more waits for all of them
+        while response.raw.read(1, decode_content=False) and left > 0 and time.monotonic() < until:
+            left -= 1
         response.close()
         return response
