@@ -115,13 +115,17 @@ def kvatlas_config(made: Cluster, folder: Path) -> dict[str, Any]:
 
 
 def envoy_config(*pickers: Served) -> dict[str, Any]:
-    """What the chart gives a standalone Envoy, on ports of this machine; with several replicas it has all of them."""
+    """What the chart gives its Envoy, on ports of this machine; for several replicas one of none of them, which asks for their readiness."""
     manifests = helm({"router": {"modelServers": {"matchLabels": {"app": "a"}}, "proxy": {"enabled": True}}})
     config: dict[str, Any] = yaml.safe_load(only(manifests, "ConfigMap")["data"]["envoy.yaml"])
     config["admin"]["address"]["socket_address"]["port_value"] = 0
     (listener,) = config["static_resources"]["listeners"]
     listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": 0}
-    (endpoints,) = config["static_resources"]["clusters"][1]["load_assignment"]["endpoints"]
+    asked = config["static_resources"]["clusters"][1]
+    if len(pickers) > 1:
+        (check,) = asked["health_checks"]
+        check["grpc_health_check"] = {"service_name": "envoy.service.ext_proc.v3.ExternalProcessor"}
+    (endpoints,) = asked["load_assignment"]["endpoints"]
     (picker,) = endpoints["lb_endpoints"]
     endpoints["lb_endpoints"] = [copy.deepcopy(picker) for _ in pickers]
     for each, served in zip(endpoints["lb_endpoints"], pickers, strict=True):

@@ -32,6 +32,15 @@ def rated(scorer: Scorer, request: RequestView, candidates: Sequence[Candidate])
     ]
 
 
+def part_of(name: str, scorer: Scorer, request: RequestView, *candidates: Candidate) -> list[float]:
+    """Return one part of the costs that a scorer rates, by candidate."""
+    inputs = scorer.rate(request, Candidates.of(candidates)).inputs
+    assert inputs is not None
+    assert inputs.parts is not None
+    values: list[float] = inputs.parts.values[inputs.parts.names.index(name)].tolist()
+    return values
+
+
 def judged(
     plugin: Filter, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng = no_chance
 ) -> list[str | None]:

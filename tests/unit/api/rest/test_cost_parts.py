@@ -22,8 +22,8 @@ PLAN = planned("fleet-cost-scorer", **profile("fleet-cost-scorer"))
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 FLEET = (
     endpoint("cold", of=load(kv=0.5)),
-    endpoint("warm", prefix=held(gpu=8)),
-    endpoint("cpu", prefix=held(cpu=10), in_flight=(1, 50_000)),
+    endpoint("warm", prefix=held(gpu=8), of=load()),
+    endpoint("cpu", prefix=held(cpu=10), of=load(), in_flight=(1, 50_000)),
 )
 
 

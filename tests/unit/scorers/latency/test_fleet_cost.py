@@ -22,7 +22,7 @@ from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
-from support.rating import rated, routed_to
+from support.rating import part_of, rated, routed_to
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 PARAMS = FleetCostParams(
@@ -64,15 +64,6 @@ def beyond_own(scorer: FleetCostScorer, *candidates: Candidate) -> list[float]:
     return [cost - ms for cost, ms in zip(costs(scorer, *candidates), own, strict=True)]
 
 
-def memory_ms(scorer: FleetCostScorer, request: RequestView, *candidates: Candidate) -> list[float]:
-    """Return what the blocks that a request takes cost others, by endpoint."""
-    inputs = scorer.rate(request, Candidates.of(candidates)).inputs
-    assert inputs is not None
-    assert inputs.parts is not None
-    values: list[float] = inputs.parts.values[inputs.parts.names.index("memory")].tolist()
-    return values
-
-
 def work_ms(scorer: FleetCostScorer) -> float:
     """Return the time to compute the prompt: what an idle endpoint needs more than one that holds all of it."""
     cold, warm = scorer.expected_ms(REQUEST, Candidates.of([endpoint(), endpoint(prefix=held(gpu=10))]))
@@ -101,21 +92,6 @@ def test_blocks_cost_more_the_fuller_the_endpoint(kv: float) -> None:
 
     assert beyond_own(make(), endpoint(of=load(kv=kv, gpu_tokens=HALF))) == [pytest.approx(whole_ms * kv / 2)]
     assert beyond_own(make(), endpoint(of=load(kv=kv))) == [0.0], "an engine that does not tell its size"
-
-
-def test_blocks_cost_each_request_that_waits_again_as_much() -> None:
-    scorer = make()
-    whole_ms = PARAMS.residency_factor * PRIOR_TOKENS * TOKEN_MS / 2
-    sent = (53, 53 * 160)  # all that wait are known
-
-    def memory(kv: float, waiting: int, sent: tuple[int, int]) -> float:
-        of = load(kv=kv, gpu_tokens=HALF, running=50, waiting=waiting)
-        return memory_ms(scorer, REQUEST, endpoint(of=of, in_flight=sent))[0]
-
-    assert memory(0.99, 3, sent) == pytest.approx(whole_ms * (0.99 + 3.0))
-    assert memory(0.99, 0, sent) == pytest.approx(whole_ms * 0.99)
-    assert memory(0.99, 3, (0, 0)) == pytest.approx(whole_ms * 0.99), "those of others may be new"
-    assert memory(0.9, 3, sent) == pytest.approx(whole_ms * 0.9), "room for one more: they begin soon"
 
 
 def test_a_wait_for_blocks_counts_less_where_others_lack_them_too() -> None:
@@ -153,7 +129,7 @@ def test_blocks_that_requests_hold_already_cost_nothing() -> None:
     alone, shared = (endpoint(name, prefix=held(gpu=10), of=state) for name in ("alone", "shared"))
 
     def memory() -> list[float]:
-        return memory_ms(scorer, asked, alone, shared)
+        return part_of("memory", scorer, asked, alone, shared)
 
     blocks_ms = PARAMS.residency_factor * PRIOR_TOKENS * TOKEN_MS * 0.5 / 2
     assert memory() == pytest.approx([blocks_ms, blocks_ms])
