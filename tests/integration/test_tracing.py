@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -264,6 +264,25 @@ async def test_end_leaves_an_export_that_does_not_end() -> None:
     exporter.released.set()
 
 
+async def sent_over_http(
+    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    ended: asyncio.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> SpanCounts:
+    """Send one span to a receiver with this answer, and return the counts once the answer has ended."""
+    server, counts = await asyncio.start_server(answer, "127.0.0.1", 0), SpanCounts()
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        tracing = Tracing(TracingConfig(sample_ratio=1), environment, url, counts)
+        refusing = FixedRouter(Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody"))
+        tracing.traced(refusing).route(RoutingRequest(path="/"))
+        await tracing.stop()
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+    return counts
+
+
 async def test_answer_without_end_is_not_read_when_spans_are_sent_over_http(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -281,16 +300,7 @@ async def test_answer_without_end_is_not_read_when_spans_are_sent_over_http(
         writer.close()
         ended.set()
 
-    server, counts = await asyncio.start_server(answer, "127.0.0.1", 0), SpanCounts()
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-        tracing = Tracing(TracingConfig(sample_ratio=1), environment, url, counts)
-        refusing = FixedRouter(Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody"))
-        tracing.traced(refusing).route(RoutingRequest(path="/"))
-        await tracing.stop()
-        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+    counts = await sent_over_http(answer, ended, monkeypatch)
     assert (counts.outcomes["sent"], n_answered < 2**28) == (1, True)
 
 
@@ -307,16 +317,7 @@ async def test_answer_that_goes_on_holds_no_spans_over_http(monkeypatch: pytest.
         writer.close()
         ended.set()
 
-    server, counts = await asyncio.start_server(answer, "127.0.0.1", 0), SpanCounts()
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-        tracing = Tracing(TracingConfig(sample_ratio=1), environment, url, counts)
-        refusing = FixedRouter(Refusal(RefusalCode.SERVICE_UNAVAILABLE, "nobody"))
-        tracing.traced(refusing).route(RoutingRequest(path="/"))
-        await tracing.stop()
-        await asyncio.wait_for(ended.wait(), PATIENCE_S)
+    counts = await sent_over_http(answer, ended, monkeypatch)
     assert counts.outcomes["sent"] == 1
 
 
