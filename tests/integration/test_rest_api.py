@@ -50,7 +50,8 @@ async def test_generated_calls_get_responses_of_the_description(tmp_path: Path) 
             Path(sys.executable).with_name("schemathesis"),
             *("run", url, "--header", f"Authorization: Bearer {TOKEN}", "--phases", "examples,fuzzing"),
             *("--exclude-path", "/v1/live"),  # an endless stream
-            *("--mode", "all", "--max-examples", N_EXAMPLES, "--exclude-checks", NOT_CHECKED, "--no-color"),
+            *("--mode", "all", "--generation-deterministic", "--no-color"),
+            *("--max-examples", N_EXAMPLES, "--exclude-checks", NOT_CHECKED),
             stdout=asyncio.subprocess.PIPE,
             cwd=tmp_path,
             env=os.environ | {"SCHEMATHESIS_HOOKS": str(HOOKS)},
