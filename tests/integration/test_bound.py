@@ -62,22 +62,19 @@ async def listening(
         await subscriber.close()
 
 
-async def publish_until_received(playing: Player, one: Frame, sink: RecordingSink) -> None:
-    """Publish one message until it arrives, since nothing signals that a subscription is in place."""
+async def publish_subscribed(playing: Player, one: Frame, sink: RecordingSink) -> None:
+    """Publish one message, exactly once, as soon as it cannot be lost, and wait until it arrives."""
     n_before = len(sink.numbers)
-
-    async def received() -> bool:
-        await send(playing.pub, one.parts)
-        return len(sink.numbers) > n_before
-
-    await until(received)
+    await until(lambda: playing.n_subscribed)
+    await send(playing.pub, one.parts)
+    await until(lambda: len(sink.numbers) > n_before)
 
 
 async def test_engines_are_distinguished_by_topic_each_with_its_own_sequence() -> None:
     async with listening() as bound, player(connect=bound.address) as a, player(connect=bound.address) as b:
         (first, notes_a), (second, notes_b) = bound.expect("engine-a"), bound.expect("engine-b")
-        await publish_until_received(a, frame(0, topic=TOPIC_A), notes_a)
-        await publish_until_received(b, frame(0, topic=TOPIC_B), notes_b)
+        await publish_subscribed(a, frame(0, topic=TOPIC_A), notes_a)
+        await publish_subscribed(b, frame(0, topic=TOPIC_B), notes_b)
         await a.publish(*frames(1, 2, 3, topic=TOPIC_A))
         await b.publish(*frames(1, topic=TOPIC_B))
         await until(lambda: notes_a.numbers == [0, 1, 2, 3] and notes_b.numbers == [0, 1])
@@ -114,8 +111,8 @@ async def test_ranks_of_one_endpoint_have_their_own_streams() -> None:
         player(connect=bound.address) as one,
     ):
         (_, notes_0), (_, notes_1) = bound.expect("engine-a"), bound.expect("engine-a", rank=1)
-        await publish_until_received(zero, frame(0, topic=TOPIC_A), notes_0)
-        await publish_until_received(one, frame(0, topic=TOPIC_A, rank=1), notes_1)
+        await publish_subscribed(zero, frame(0, topic=TOPIC_A), notes_0)
+        await publish_subscribed(one, frame(0, topic=TOPIC_A, rank=1), notes_1)
         await zero.publish(*frames(1, 2, topic=TOPIC_A))
         await one.publish(*frames(1, topic=TOPIC_A, rank=1))
         await until(lambda: notes_0.numbers == [0, 1, 2] and notes_1.numbers == [0, 1])
@@ -124,7 +121,7 @@ async def test_ranks_of_one_endpoint_have_their_own_streams() -> None:
 async def test_only_rank_takes_batches_of_any_rank() -> None:
     async with listening() as bound, player(connect=bound.address) as playing:
         _, sink = bound.expect("engine-a")
-        await publish_until_received(playing, frame(0, topic=TOPIC_A, rank=3), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A, rank=3), sink)
         await playing.publish(*frames(1, topic=TOPIC_A, rank=None))
         await until(lambda: sink.numbers == [0, 1])
 
@@ -142,7 +139,7 @@ async def test_only_rank_takes_batches_of_any_rank() -> None:
 async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason: str) -> None:
     async with listening() as bound, player(connect=bound.address) as playing:
         (_, sink), (_, other) = bound.expect("engine-a"), bound.expect("engine-a", rank=1)
-        await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
         await send(playing.pub, (TOPIC_A.encode(), *parts))
         await playing.publish(*frames(1, 2, topic=TOPIC_A))
         await until(lambda: sink.numbers == [0, 1, 2])
@@ -153,7 +150,7 @@ async def test_topic_of_eight_bytes_is_not_taken_for_a_sequence_number() -> None
     topic = "kv@e@mod"
     async with listening() as bound, player(connect=bound.address) as playing:
         _, sink = bound.expect("e")
-        await publish_until_received(playing, frame(0, topic=topic), sink)
+        await publish_subscribed(playing, frame(0, topic=topic), sink)
         await send(playing.pub, (topic.encode(), frame(1).parts[2]))
         await playing.publish(*frames(1, topic=topic))
         await until(lambda: sink.numbers == [0, 1])
@@ -166,7 +163,7 @@ async def test_strangers_are_counted_by_reason_and_each_topic_is_logged_once(
     caplog.set_level(logging.WARNING, logger="kvatlas.events.bound")
     async with listening() as bound, player(connect=bound.address) as playing:
         _, sink = bound.expect("engine-a")
-        await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
         for topic in ("kv@10.9.9.9:8000@m", "kv@10.9.9.9:8000@m", "nonsense", "kv@10.0.0.1:8001@m"):
             await playing.publish(frame(0, topic=topic))
         await send(playing.pub, [b""])
@@ -182,7 +179,7 @@ async def test_endless_new_topics_grow_neither_memory_nor_log(caplog: pytest.Log
     caplog.set_level(logging.WARNING, logger="kvatlas.events.bound")
     async with listening() as bound, player(connect=bound.address) as playing:
         _, sink = bound.expect("engine-a")
-        await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
         for number in range(600):
             await playing.publish(frame(0, topic=f"kv@stranger-{number}@" + "m" * 1000))
         await playing.publish(frame(1, topic=TOPIC_A))
@@ -198,7 +195,7 @@ async def test_restart_is_noticed_by_the_look_at_a_silent_engine() -> None:
     async with listening() as bound:
         async with player(connect=bound.address, replay_port=replay.number) as playing:
             subscription, sink = bound.expect("engine-a", replay=playing.replay)
-            await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+            await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
             await playing.publish(*frames(1, 2, topic=TOPIC_A))
             await until(lambda: sink.numbers == [0, 1, 2])
         async with player(connect=bound.address, replay_port=replay.number) as reborn:
@@ -214,12 +211,12 @@ async def test_engine_is_stale_until_its_next_message_when_it_stops_replying() -
     async with listening() as bound:
         async with player(connect=bound.address) as playing:
             subscription, sink = bound.expect("engine-a", replay=playing.replay)
-            await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+            await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
             await until(lambda: subscription.trust is Trust.LIVE)
         await until(lambda: subscription.trust is Trust.STALE)
         assert sink.numbers == [0]
         async with player(connect=bound.address) as back:
-            await publish_until_received(back, frame(1, topic=TOPIC_A), sink)
+            await publish_subscribed(back, frame(1, topic=TOPIC_A), sink)
             assert subscription.trust is not Trust.STALE
         assert sink.trusts.count(Trust.STALE) == 1
 
@@ -236,7 +233,7 @@ async def test_silence_proves_nothing_when_replay_never_replied(replay: str | No
     )
     async with listening(options=options) as bound, player(connect=bound.address) as playing:
         subscription, sink = bound.expect("engine-a", replay=replay)
-        await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
         await until(lambda: replay is None or subscription.stream.counters.replay_failures >= 6)
         assert subscription.trust in (Trust.LIVE, Trust.PARTIAL)
         assert Trust.STALE not in sink.trusts
@@ -246,7 +243,7 @@ async def test_restored_engine_is_stale_then_partial_when_it_cannot_replay() -> 
     async with listening() as bound, player(connect=bound.address) as playing:
         subscription, sink = bound.expect("engine-a", position=AFTER_TWO)
         assert subscription.trust is Trust.STALE
-        await publish_until_received(playing, frame(2, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(2, topic=TOPIC_A), sink)
         assert (subscription.trust, sink.numbers, sink.resets) == (Trust.PARTIAL, [2], [])
 
 
@@ -262,8 +259,8 @@ async def test_restored_engine_is_verified_and_completed_by_its_replay() -> None
 async def test_nothing_arrives_after_a_stop_and_the_others_continue() -> None:
     async with listening() as bound, player(connect=bound.address) as a, player(connect=bound.address) as b:
         (first, notes_a), (_, notes_b) = bound.expect("engine-a"), bound.expect("engine-b")
-        await publish_until_received(a, frame(0, topic=TOPIC_A), notes_a)
-        await publish_until_received(b, frame(0, topic=TOPIC_B), notes_b)
+        await publish_subscribed(a, frame(0, topic=TOPIC_A), notes_a)
+        await publish_subscribed(b, frame(0, topic=TOPIC_B), notes_b)
         bound.subscriber.stop(first)
         await bound.subscriber.unsubscribe(first)
         await a.publish(*frames(1, topic=TOPIC_A))
@@ -296,7 +293,7 @@ async def test_ipv6_engines_connect_to_an_ipv6_address() -> None:
         pytest.skip("this machine has no IPv6 loopback")
     async with listening("tcp://[::1]:0") as bound, player(connect=bound.address) as playing:
         _, sink = bound.expect("engine-a")
-        await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
         assert bound.address.startswith("tcp://[::1]:")
 
 
@@ -305,14 +302,14 @@ async def test_every_interface_takes_ipv4_engines() -> None:
         port = bound.address.rpartition(":")[2]
         async with player(connect=f"tcp://127.0.0.1:{port}") as playing:
             _, sink = bound.expect("engine-a")
-            await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+            await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
 
 
 async def test_topic_prefix_keeps_other_topics_out() -> None:
     options = SubscriberOptions(topic_prefix="kv@")
     async with listening(options=options) as bound, player(connect=bound.address) as playing:
         _, sink = bound.expect("engine-a")
-        await publish_until_received(playing, frame(0, topic=TOPIC_A), sink)
+        await publish_subscribed(playing, frame(0, topic=TOPIC_A), sink)
         await playing.publish(frame(0, topic="metrics@engine-a@m"), frame(1, topic=TOPIC_A))
         await until(lambda: sink.numbers == [0, 1])
         assert bound.subscriber.unrouted == {}
