@@ -63,7 +63,7 @@ class Feedback:
                 route.decision,
                 tpot_s=completion.tpot_s,
                 n_output=completion.output_tokens,
-                is_refused=completion.was_refused,
+                is_refused=not completion.was_computed,
             )
             picker.records.count_faults(faults)
         predictions = picker.fleet.predictions

@@ -129,7 +129,7 @@ class Observers:
                 route.shadow,
                 tpot_s=completion.tpot_s,
                 n_output=n_output,
-                is_refused=completion.was_refused,
+                is_refused=not completion.was_computed,
             )
         if self.recorder is not None:
             self.recorder.ended(completion)

@@ -238,10 +238,13 @@ class LearnsFromEnds(Protocol):
 
 @runtime_checkable
 class LearnsFromRefusals(Protocol):
-    """Plugin with a callback for requests that an endpoint refused."""
+    """Plugin with a callback for requests whose prompt the picked endpoint did not compute."""
 
     def refused(self, decision: Decision) -> None:
-        """Handle a response of the picked endpoint with an error status, so that it computed nothing; called before `ended`."""
+        """Handle the end of a request that the picked endpoint did not compute; called before `ended`.
+
+        It responded with an error status, another endpoint responded, or the client left before the first byte of the response.
+        """
         ...
 
 

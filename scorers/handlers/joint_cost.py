@@ -151,7 +151,7 @@ class JointCostHandler:
         self.model.generated(decision, n_tokens=n_tokens)
 
     def refused(self, decision: Decision) -> None:
-        """Forget what was learned from a request when it was sent."""
+        """Take back what was counted of a request whose prompt was not computed."""
         self.model.refused(decision)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:

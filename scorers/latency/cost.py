@@ -84,7 +84,7 @@ class LatencyCostScorer:
         self.model.generated(decision, n_tokens=n_tokens)
 
     def refused(self, decision: Decision) -> None:
-        """Forget what was learned from a request when it was sent."""
+        """Take back the work of a request whose prompt was not computed."""
         self.model.refused(decision)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:

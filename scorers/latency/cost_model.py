@@ -181,7 +181,7 @@ class CostModel:
         """
         opened = self._follow(request, decision)
         if opened is not None:
-            opened.lessons += (self.means.add("prompt", float(request.n_tokens)),)
+            opened.lessons += (("prompt", float(request.n_tokens)),)
         for part in parts:
             self._follow(request, part)
 
@@ -216,7 +216,7 @@ class CostModel:
         opened.due_at = self.due_at(request, opened.expected_ms, busy_ms=busy_ms * pace)
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
         if computes:
-            self.note_work(opened)
+            opened.lessons = (("work", opened.work),)
         self.accounts.open(
             opened, busy_ms=busy_ms * pace * request.extent, now=request.now, prefix=request.prefix
         )
@@ -234,9 +234,11 @@ class CostModel:
             return math.inf
         return request.now + (expected_ms + (request.extent - 1.0) * busy_ms) / 1000.0
 
-    def note_work(self, request: OpenRequest) -> None:
-        """Learn the typical work of a request from that of one."""
-        request.lessons += (self.means.add("work", request.work),)
+    def teach(self, request: OpenRequest) -> None:
+        """Learn what requests need from one whose prompt was computed, once; those that failed say nothing of the load."""
+        lessons, request.lessons = request.lessons, ()
+        for name, observed in lessons:
+            self.means.add(name, observed)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response to one prompt that the endpoint computed itself."""
@@ -245,6 +247,7 @@ class CostModel:
         if not 0.0 < ms <= MAX_MILLISECONDS:
             return
         self._shows_beginnings = True
+        self.teach(request)
         self.accounts.begun(request, now=decision.at + ttft_s)
         if not self.learns or not request.is_foreseen or decision.computing is not decision:
             return
@@ -268,16 +271,17 @@ class CostModel:
         self.lengths.add(decision.model, n_tokens)
 
     def refused(self, decision: Decision) -> None:
-        """Forget what was learned from a request when it was sent, since its prompt was not computed; `ended` follows."""
+        """Take back the work of a request whose prompt was not computed, and learn nothing from it; `ended` follows."""
         request = self.accounts.find(decision)
         if request is not None:
-            self.means.take_back(request.lessons)
             self.accounts.refused(request)
             request.lessons, request.is_refused = (), True
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""
         request = self.accounts.ended(decision)
+        if request is not None:
+            self.teach(request)
         if request is not None and request.ends_unseen and self._shows_beginnings is None:
             self._shows_beginnings = False
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan

@@ -205,11 +205,13 @@ class FleetCostScorer(LatencyCostScorer):
     def picked(self, request: RequestView, decision: Decision) -> None:
         """Follow a request that was sent to an endpoint, and learn the typical work of a request."""
         super().picked(request, decision)
-        typical = self.model.means.add("typical", float(decision.best.computed_tokens(request)))
         opened = self.model.accounts.find(decision)
         if opened is None:
             return
-        opened.lessons += (typical, self.model.means.add("loaded", sum(opened.features[N_FEATURES:])))
+        opened.lessons += (
+            ("typical", float(decision.best.computed_tokens(request))),
+            ("loaded", sum(opened.features[N_FEATURES:])),
+        )
         limit = tpot_limit(decision)
         if limit is not None:
             self._running.begun(decision.picked[0], limit)

@@ -128,7 +128,7 @@ class JointModel:
             opened.work *= request.extent
             opened.tokens = float(computing.best.computed_tokens(request))
             opened.due_at = self.alone.due_at(request, opened.expected_ms, busy_ms=opened.busy_ms)
-            self.alone.note_work(opened)
+            opened.lessons = (("work", opened.work),)
             accounts = self.alone.accounts
             accounts.open(opened, busy_ms=opened.busy_ms * request.extent, now=request.now)
             accounts.sent(
@@ -146,6 +146,7 @@ class JointModel:
         if pair is None:
             pair = self._opened(self._weighed_of(decision), 0, 0, decision)
         else:
+            self.alone.teach(pair)
             accounts.ended(computing)
         if self._learns and isinstance(pair, _OpenPair) and decision.n_prompts == 1:
             self._learn(pair, ms)
@@ -155,16 +156,18 @@ class JointModel:
         self.alone.generated(decision, n_tokens=n_tokens)
 
     def refused(self, decision: Decision) -> None:
-        """Forget what was learned from a request when it was sent, since its prompt was not computed."""
+        """Take back what was counted of a request when it was sent, since its prompt was not computed."""
         self.alone.refused(decision)
+        self.rates.take_back("answered", decision.at)
         if decision.computing is not decision:
             self.alone.refused(decision.computing)
+            self.rates.take_back("computed", decision.at)
 
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""
         self.alone.ended(decision, tpot_s=tpot_s)
         if decision.computing is not decision:
-            self.alone.accounts.ended(decision.computing)
+            self.alone.ended(decision.computing, tpot_s=None)
 
     def _learn(self, pair: _OpenPair, ms: float) -> None:
         if not pair.is_clean or not pair.is_foreseen:

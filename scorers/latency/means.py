@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from ..core.shared import Contribution, SharedSums
@@ -11,11 +11,8 @@ from ..core.shared import Contribution, SharedSums
 N_NUMBERS = 4
 """Numbers of a mean between processes."""
 
-Lesson: TypeAlias = tuple[str, float, float, float]
-"""An observation: name of the mean, the observed number, its weight in the mean, and the number of observations in that then."""
-
-LEAST_WEIGHT = 1e-9
-"""Weight of all observations below which none is left; differences of weights are not exact."""
+Lesson: TypeAlias = tuple[str, float]
+"""An observation: name of the mean, and the observed number."""
 
 
 class RunningMean:
@@ -26,18 +23,7 @@ class RunningMean:
         start: value before the first one; None to take the first one as it is.
     """
 
-    __slots__ = (
-        "_missing",
-        "_n",
-        "_n_known",
-        "_n_taken",
-        "_once",
-        "_step",
-        "_sum",
-        "_takes_first",
-        "_taught",
-        "value",
-    )
+    __slots__ = ("_n", "_n_known", "_once", "_step", "_sum", "_takes_first", "_taught", "value")
 
     def __init__(self, step: float, *, start: float | None = 0.0) -> None:
         self._step, self._takes_first = step, start is None
@@ -47,10 +33,6 @@ class RunningMean:
         """The mean; 0 before the first observation if there is no start."""
         self._n = self._sum = self._n_known = 0.0
         """Number and sum of the own observations, and the number of observations of all processes in the mean."""
-        self._n_taken = 0.0
-        """The last of these numbers when the mean of a sibling replaced this one."""
-        self._missing = 0.0
-        """Weight of observations that were taken back; those in the mean have the rest."""
         self._taught: dict[str, tuple[float, float]] = {}
         """By owner, the number and the sum of the observations that were learned from."""
 
@@ -59,28 +41,12 @@ class RunningMean:
         """Whether anything was observed."""
         return self._n_known > 0.0
 
-    def add(self, observed: float) -> tuple[float, float]:
-        """Learn from an observation; return its weight in the mean, and the number of observations in it."""
-        weight = 1.0 if self._takes_first and not self._n_known else self._step
+    def add(self, observed: float) -> None:
+        """Learn from an observation."""
         self._move(self._once, observed)
         self._n_known += 1.0
         self._n += 1.0
         self._sum += observed
-        return weight, self._n_known
-
-    def take_back(self, observed: float, weight: float, n_known: float) -> None:
-        """Forget an own observation, for which `add` returned the last two; all others keep their weights relative to each other."""
-        self._n -= 1.0
-        self._sum -= observed
-        if n_known <= self._n_taken:
-            return
-        left = weight * math.pow(1.0 - self._step, self._n_known - n_known)
-        before, after = 1.0 - self._missing, 1.0 - self._missing - left
-        if after < LEAST_WEIGHT:
-            self.value = self._n_known = self._missing = 0.0
-            return
-        self.value = max(0.0, (self.value * before - left * observed) / after)
-        self._missing += left
 
     def numbers(self) -> Sequence[float] | None:
         """Return the mean, the number of observations in it, and number and sum of the own ones; None before the first own one."""
@@ -97,19 +63,15 @@ class RunningMean:
             if owner not in before:
                 if n_known > self._n_known:
                     self.value, self._n_known = value, n_known
-                    self._n_taken, self._missing = n_known, 0.0
                 continue
             n_new = n - before[owner][0]
             if n_new >= 1.0:  # part of an observation would be a mean without limit
-                # below 0 if it has taken back more than it has learned
+                # below 0 if its numbers make no sense
                 self._move(_part(self._step, n_new), max(0.0, total - before[owner][1]) / n_new)
                 self._n_known += n_new
         self._taught = after
 
     def _move(self, part: float, mean: float) -> None:
-        if self._missing:
-            self._missing *= 1.0 - part
-            part /= 1.0 - self._missing
         self.value += (1.0 if self._takes_first and not self._n_known else part) * (mean - self.value)
 
 
@@ -129,17 +91,10 @@ class SharedMeans:
         """Share another mean."""
         self._means[name] = mean
 
-    def add(self, name: str, observed: float) -> Lesson:
-        """Learn from an observation of one, and return it."""
-        weight, n_known = self._means[name].add(observed)
+    def add(self, name: str, observed: float) -> None:
+        """Learn from an observation of one."""
+        self._means[name].add(observed)
         if self.shared.on_change is not None:
-            self.shared.note(name)
-        return name, observed, weight, n_known
-
-    def take_back(self, lessons: Iterable[Lesson]) -> None:
-        """Forget own observations."""
-        for name, observed, weight, n_known in lessons:
-            self._means[name].take_back(observed, weight, n_known)
             self.shared.note(name)
 
     def _own(self, name: str, _: float) -> Sequence[float] | None:

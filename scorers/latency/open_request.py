@@ -30,9 +30,9 @@ class OpenRequest(msgspec.Struct, gc=False):
         tpot_features: those of the time per output token.
         expected_tpot_ms: predicted time per output token.
         n_output: tokens of its response, 0 until they are known.
-        lessons: what the means learned from it when it was sent.
+        lessons: what the means learn from it once its endpoint has computed its prompt.
         busy_ms: time that its endpoint takes for its prompts.
-        is_refused: whether its endpoint refused it, so that its response had no first token.
+        is_refused: whether its endpoint did not compute its prompt, so that its response had no first token.
         has_begun: whether its response has begun.
         is_booked: whether its `tokens` are booked, which they are until the first byte of its response.
         due_at: monotonic seconds at which its response is taken to begin, since its first byte does not show it; infinite if it does.

@@ -122,7 +122,7 @@ class LatencyPredictor:
         self.model.generated(decision, n_tokens=n_tokens)
 
     def refused(self, decision: Decision) -> None:
-        """Forget what was learned from a request when it was sent."""
+        """Take back the work of a request whose prompt was not computed."""
         self.model.refused(decision)
         if decision.computing is not decision:
             self.model.refused(decision.computing)

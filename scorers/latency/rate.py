@@ -40,6 +40,11 @@ class Rate:
         """Count an own event at `now`, in monotonic seconds."""
         self._own = self._own.plus(_Count(1.0, now, now))
 
+    def take_back(self, at: float) -> None:
+        """Forget an own event that was counted at `at`; never more than there is."""
+        left = self._own.plus(_Count(-1.0, at))
+        self._own = left._replace(value=max(0.0, left.value))
+
     def at(self, now: float) -> float:
         """Return the rate; 0 before the first event."""
         count = self._own.plus(self._theirs)
@@ -78,6 +83,11 @@ class SharedRates:
         self._rates[name].add(now)
         if self.shared.on_change is not None:
             self.shared.note(name)
+
+    def take_back(self, name: str, at: float) -> None:
+        """Forget an own event of one."""
+        self._rates[name].take_back(at)
+        self.shared.note(name)
 
     def _own(self, name: str, now: float) -> Sequence[float] | None:
         return self._rates[name].numbers(now)

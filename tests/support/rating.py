@@ -14,6 +14,7 @@ from kvatlas.scorers.core.decision import Decision, known
 from kvatlas.scorers.core.model import Candidate, Rating, RequestView
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.core.scheduler import Deciding
+from kvatlas.scorers.latency.cost_model import CostModel
 from support.candidates import no_chance
 
 
@@ -69,6 +70,13 @@ class _First:
 
     def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:  # noqa: ARG002 (Picker)
         return [0], False
+
+
+def teach(model: CostModel, decision: Decision) -> None:
+    """Have a model learn what requests need from one that it follows, whose prompt is computed without a first token."""
+    request = model.accounts.find(decision)
+    assert request is not None
+    model.teach(request)
 
 
 def routed_to(

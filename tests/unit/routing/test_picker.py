@@ -195,21 +195,22 @@ async def test_only_first_tokens_of_the_picked_endpoint_teach(
 
 
 @pytest.mark.parametrize(
-    ("status", "served", "n_refused"),
+    ("outcome", "status", "served", "n_refused"),
     [
-        pytest.param(200, None, 0, id="served"),
-        pytest.param(400, None, 1, id="refused"),
-        pytest.param(503, "10.0.0.1:8000", 1, id="overloaded"),
-        pytest.param(400, "10.0.0.2:8000", 0, id="by_another_endpoint"),
+        pytest.param(Outcome.COMPLETED, 200, None, 0, id="served"),
+        pytest.param(Outcome.ROUTED, None, None, 0, id="not_shown"),
+        pytest.param(Outcome.COMPLETED, 400, None, 1, id="refused"),
+        pytest.param(Outcome.COMPLETED, 503, "10.0.0.1:8000", 1, id="overloaded"),
+        pytest.param(Outcome.COMPLETED, 200, "10.0.0.2:8000", 1, id="served_by_another_endpoint"),
+        pytest.param(Outcome.ABORTED, None, None, 1, id="cancelled_before_the_first_byte"),
     ],
 )
-async def test_plugins_are_told_of_requests_that_the_picked_endpoint_refused(
-    picker: Picker, learner: Learner, *, status: int | None, served: str | None, n_refused: int
+async def test_plugins_are_told_of_requests_that_the_picked_endpoint_did_not_compute(
+    picker: Picker, learner: Learner, outcome: Outcome, status: int | None, served: str | None, n_refused: int
 ) -> None:
     route = replace(await routed(picker), addresses=("10.0.0.1:8000",))
 
-    end = Completion("", route, Outcome.COMPLETED, served=served, response=Response(status=status))
-    Feedback(picker).ended(end)
+    Feedback(picker).ended(Completion("", route, outcome, served=served, response=Response(status=status)))
 
     assert learner.n_refused == n_refused
 

@@ -13,7 +13,7 @@ from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
 from kvatlas.scorers.latency.ttft import BATCH_MS
 from support.candidates import TIERS, endpoint, held, load
-from support.rating import routed_to
+from support.rating import routed_to, teach
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160, prefix=Prefix(array("I", range(160))))
 PARAMS = FleetCostParams(
@@ -32,7 +32,9 @@ def savings(n_sharing: int, *fleet: Candidate, params: FleetCostParams = PARAMS)
     """Return the part `copy` of the costs while own requests of the first endpoint share all tokens of the prompt."""
     scorer = FleetCostScorer(params, TIERS)
     for _ in range(n_sharing):
-        scorer.picked(REQUEST, routed_to(fleet[0], n_tokens=160))
+        decision = routed_to(fleet[0], n_tokens=160)
+        scorer.picked(REQUEST, decision)
+        teach(scorer.model, decision)
     rows = scorer.rate(REQUEST, Candidates.of(fleet)).inputs
     assert rows is not None
     assert rows.parts is not None

@@ -22,7 +22,7 @@ from kvatlas.scorers.latency.lines import MEMORY
 from kvatlas.scorers.latency.tpot import TOKEN_MS
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
-from support.rating import part_of, rated, routed_to
+from support.rating import part_of, rated, routed_to, teach
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 PARAMS = FleetCostParams(
@@ -45,7 +45,9 @@ def make(*, picks: int = 0, params: FleetCostParams = PARAMS) -> FleetCostScorer
 
 
 def pick(scorer: FleetCostScorer, picked: Candidate) -> None:
-    scorer.picked(REQUEST, routed_to(picked, n_tokens=REQUEST.n_tokens))
+    decision = routed_to(picked, n_tokens=REQUEST.n_tokens)
+    scorer.picked(REQUEST, decision)
+    teach(scorer.model, decision)
 
 
 def pick_of(scorer: FleetCostScorer, picked: Candidate, *others: Candidate) -> None:
@@ -359,7 +361,9 @@ def test_example_of_the_page_is_what_it_costs() -> None:
     scorer = FleetCostScorer(FleetCostParams(), TIERS)
     before = RequestView(model="m", now=100.0, n_tokens=2_000)
     for name in ("vllm-0", *["vllm-1"] * 5):
-        scorer.picked(before, routed_to(endpoint(name), n_tokens=before.n_tokens, at=before.now))
+        decision = routed_to(endpoint(name), n_tokens=before.n_tokens, at=before.now)
+        scorer.picked(before, decision)
+        teach(scorer.model, decision)
     table = [
         endpoint("vllm-0", in_flight=(1, 2_000)),
         endpoint("vllm-1", prefix=held(gpu=500, n_blocks=500), in_flight=(5, 10_000)),

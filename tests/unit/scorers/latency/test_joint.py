@@ -206,3 +206,19 @@ def test_pair_that_another_policy_chose_is_learned_from_too() -> None:
     assert handler_of(made).model.pairs.reports()[0].n_observations == 1
     answer(made, decision, ms=700.0, tpot_ms=20.0)  # not followed: it has ended
     assert handler_of(made).model.pairs.reports()[0].n_observations == pytest.approx(2, abs=0.01)
+
+
+def test_refused_requests_raise_no_price_and_teach_no_mean() -> None:
+    made = scheduler(**COSTS, fit=False)
+    fleet = [one("d", "decode", in_flight=BUSY), one("p", "prefill")]
+    answer(made, send(made, fleet, n_tokens=1000), ms=1100.0)
+    model = handler_of(made).model
+    rates = model.answered_per_ms.at(2.0), model.computed_per_ms.at(2.0)
+
+    for _ in range(20):
+        refused = send(made, fleet, n_tokens=900_000, now=1.0)
+        assert made.ended(refused, tpot_s=None, is_refused=True) == ()
+
+    assert (model.answered_per_ms.at(2.0), model.computed_per_ms.at(2.0)) == pytest.approx(rates)
+    assert list(model.alone.means.shared.own("work", 2.0) or ())[2] == 1.0
+    assert not len(model.alone.accounts)

@@ -40,6 +40,21 @@ def test_rate_of_several_processes_is_that_of_one(events: list[tuple[float, int]
     assert [each.at(now) for each in parts] == pytest.approx([one.at(now)] * 4)
 
 
+def test_events_that_are_taken_back_leave_no_trace() -> None:
+    plain, mixed = Rate(), Rate()
+    for each in (plain, mixed):
+        each.add(0.0)
+        each.add(3.0)
+    mixed.add(4.0)
+
+    mixed.take_back(4.0)
+
+    assert mixed.at(9.0) == pytest.approx(plain.at(9.0))
+    mixed.take_back(9.0)
+    mixed.take_back(9.0)
+    assert mixed.at(9.0) == 0.0
+
+
 def test_requests_of_a_sibling_that_is_gone_do_not_count() -> None:
     own = SharedRates({"answered": (rate := Rate())})
     own.add("answered", 0.0)

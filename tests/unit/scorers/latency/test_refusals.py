@@ -1,4 +1,4 @@
-"""Requests that an engine refused: nothing is learned from them."""
+"""Requests whose prompt no endpoint computed: nothing is learned from them."""
 
 from __future__ import annotations
 
@@ -73,6 +73,21 @@ def test_refused_requests_change_no_cost(*, is_streamed: bool) -> None:
     assert mixed.recent_work(500.0) == pytest.approx(plain.recent_work(500.0), rel=0.02)
     assert mixed.costs_ms(500.0) == pytest.approx(plain.costs_ms(500.0), rel=0.1)
     assert not len(mixed.scorer.model.accounts)
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_computed_requests_teach_once(*, is_shown: bool) -> None:
+    routed = Routed()
+    first = routed.send(1000, now=0.0)
+    means = routed.scorer.model.means.shared
+    assert means.own("typical", 0.0) is None, "whether it is computed is not known yet"
+
+    if is_shown:
+        routed.profile.answered(first, ttft_s=0.1)
+        assert means.own("typical", 0.0) == (1000.0, 1.0, 1.0, 1000.0)
+    routed.end(first)
+
+    assert means.own("typical", 0.0) == (1000.0, 1.0, 1.0, 1000.0)
 
 
 def test_first_request_that_is_refused_says_nothing_of_the_gateway() -> None:

@@ -16,7 +16,7 @@ from kvatlas.scorers.latency.lines import BOOKED, N_AHEAD, OVERDUE, QUEUE, TOKEN
 from kvatlas.scorers.latency.params import LatencyCostParams
 from support.candidates import endpoint
 from support.joint import options_of, pair_of, scheduler
-from support.rating import decide, routed_to
+from support.rating import decide, routed_to, teach
 from support.stages import server
 
 PARAMS = LatencyCostParams(overhead_ms=10.0, prefill_tokens_per_second=1000.0)
@@ -64,7 +64,8 @@ def test_all_prompts_of_a_request_are_ahead_until_they_were_to_be_computed() -> 
     costs = CostModel(PARAMS, ("gpu",))
     request = RequestView("m", 0.0, n_tokens=1000, is_streamed=False, extent=20.0)
     costs.expect(request, Candidates.of([endpoint("a")]))
-    costs.picked(request, routed_to(endpoint("a"), n_tokens=1000))
+    decision = routed_to(endpoint("a"), n_tokens=1000)
+    costs.picked(request, decision)
 
     def lines(now: float) -> list[float]:
         accounts = expected(costs, now, n_booked=20_000).accounts
@@ -72,9 +73,10 @@ def test_all_prompts_of_a_request_are_ahead_until_they_were_to_be_computed() -> 
 
     work = 20 * 1000 * (1 + 500 / 35_000)
     assert lines(0.0) == [pytest.approx(work), 20_000.0, 0.0]
-    assert costs.work_tokens == pytest.approx(0.01 * work)
     assert lines(20.0) == [pytest.approx(work), 20_000.0, 0.0]
     assert lines(20.6) == [0.0, 20_000.0, 20_000.0]
+    costs.ended(decision, tpot_s=None)
+    assert costs.work_tokens == pytest.approx(0.01 * work)
 
 
 def test_those_that_wait_anywhere_are_priced_without_responses_that_are_due() -> None:
@@ -89,6 +91,7 @@ def test_those_that_wait_anywhere_are_priced_without_responses_that_are_due() ->
 
     decision = routed_to(fleet[0], n_tokens=1000)
     scorer.picked(RequestView("m", 0.0, n_tokens=1000, is_streamed=False), decision)
+    teach(scorer.model, decision)
 
     assert others_ms(1.0) > 0.0
     assert others_ms(60.0) == 0.0
