@@ -110,6 +110,7 @@ class Listeners:
             transport_metrics=transport_metrics,
             reports=StreamReports(
                 on_begun=feedback.begun,
+                on_named=feedback.named,
                 on_complete=feedback.ended if tracing is None else tracing.completed(feedback.ended),
             ),
             on_mismatch=self._mismatches.at("server.extProc"),

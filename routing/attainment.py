@@ -24,17 +24,17 @@ class Attainment(StrEnum):
     MET = "met"
     MISSED = "missed"
     UNKNOWN = "unknown"
-    """The response failed, was not shown, or has no such time."""
+    """The response failed, was not shown, came before the work, or has no such time."""
 
 
 def attained(completion: Completion) -> Iterator[tuple[Objective, Attainment]]:
     """Yield what became of each objective that a routed request named. Times count from the decision."""
-    decision = completion.route.decision if completion.route is not None else None
-    origin = decision.origin if decision is not None else None
-    if decision is None or origin is None or origin.slo is None:
+    route = completion.route
+    if route is None or (origin := route.decision.origin) is None or origin.slo is None:
         return
-    response = completion.response
+    decision, response = route.decision, completion.response
     has_come = completion.outcome is Outcome.COMPLETED and response.status == HTTPStatus.OK
+    has_come = has_come and not route.is_background
     ttft_s = response.time_to_first_byte_s if has_come else None
     tpot_s = response.tpot_s(decision) if has_come else None
     for objective, limit_ms, seconds in (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from msgspec.structs import replace
+
 from ..fleet.audit_request import audit_request
 from ..scorers.core.decision import Decision
-from .outcome import Completion, ResponseBegun, Usage
+from .outcome import Completion, ResponseBegun, ResponseNamed, Usage
 from .picker import Picker
 from .router import Route
 
@@ -33,7 +35,7 @@ class Feedback:
     def begun(self, response: ResponseBegun) -> None:
         """Book the first bytes of a response, and learn from a first token."""
         route = response.route
-        if route.booking is None:
+        if route.booking is None or route.is_background:
             return
         route.booking.begun()
         for part in route.parts:
@@ -48,9 +50,15 @@ class Feedback:
                 records.count_faults(route.profile.answered(route.decision, ttft_s=ttft_s))
             records.first_token(route, ttft_s=ttft_s)
 
+    def named(self, response: ResponseNamed) -> None:
+        """Remember the server that may have stored a response."""
+        self._picker.stored.add(response.response_id, response.address)
+
     def ended(self, completion: Completion) -> None:
         """Book the end of a request, routed or not, and audit what was predicted."""
         self.has_come = True
+        if completion.route is not None and completion.route.is_background and completion.was_computed:
+            completion = replace(completion, is_hidden=True)  # only the response has ended, not the work
         self._picker.records.ended(completion)
         if completion.route is not None:
             self._settle(completion.route, completion)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
+from typing import NamedTuple
 
 import msgspec
 
@@ -159,6 +160,18 @@ class Completion(msgspec.Struct, frozen=True):
         if self.route is None or self.endpoint != self.route.addresses[0] or self.was_refused:
             return False
         return self.outcome is not Outcome.ABORTED or self.response.time_to_first_byte_s is not None
+
+
+class ResponseNamed(NamedTuple):
+    """The id of a response of the responses API was seen; its server may have stored it.
+
+    Attributes:
+        response_id: the id.
+        address: of the server.
+    """
+
+    response_id: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from ..fleet.fleet import Fleet
 from ..fleet.replicas.knowledge import Knowledge
 from ..indexer.prefix import Prefix
@@ -16,7 +18,7 @@ from ..scorers.core.decision import Decision, Origin
 from ..scorers.core.model import BurstPlace
 from ..scorers.core.shadow import Repeat
 from ..tokenization.eventual import Eventual, Known, Later
-from ..tokenization.model import ParsedRequest, Prompt
+from ..tokenization.model import NO_STATE, ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from .bodies import BodyReader, ReadRequest
 from .bursts import Bursts
@@ -32,6 +34,7 @@ from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NOT_CACHED, unpicked
 from .request_draws import RequestDraws
 from .request_views import completed_view, request_view
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
+from .stored_responses import StoredResponses, wanted_response
 
 
 class Tokenizes(Protocol):
@@ -87,6 +90,7 @@ class Picker(Router):
 
     Attributes:
         reader: as above.
+        stored: the servers of stored responses.
     """
 
     def __init__(
@@ -112,6 +116,9 @@ class Picker(Router):
         self._decider = Decider(fleet, rng, options.endpoint_labels)
         self._dispatcher = Dispatcher(fleet, records, rng, options.n_fallbacks)
         self._bursts = Bursts(fleet)
+        self.stored = StoredResponses()
+        if self._knowledge is not None:
+            self._knowledge.keep("responses", self.stored.shared)
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
@@ -180,8 +187,17 @@ class Picker(Router):
         model: str,
         subset: frozenset[str] | None,
         decide: Callable[..., Decision | None],
+        response_id: str = "",
     ) -> Decision | None:
-        """Decide among the endpoints that the gateway allows, if possible among those that list the model."""
+        """Decide among the endpoints that the gateway allows, if possible among those that list the model.
+
+        Only the server that made a stored response has it, as long as it is there.
+        """
+        address = self.stored.address_of(response_id) if response_id else None
+        if address is not None and (own := _common(subset, frozenset((address,)))):
+            decision = decide(subset=own)
+            if decision is not None:
+                return decision
         listing = self._subset(policy, subset, model)
         decision = decide(subset=listing)
         if decision is None and listing is not subset:  # those that list the model are just gone
@@ -244,7 +260,9 @@ class Picker(Router):
             origin=origin,
             rng=draws or rng,
         )
-        decision = self._decided(policy, view.model, request.subset, decide)
+        state = read.parsed.state if read.parsed is not None else NO_STATE
+        wanted = wanted_response(request.path, state)
+        decision = self._decided(policy, view.model, request.subset, decide, wanted)
         if decision is None:
             return NO_CANDIDATES
         is_gated = request.has_body and only_if_cached(request.headers)
@@ -255,11 +273,14 @@ class Picker(Router):
         records.decided(decision, origin.request_id)
         if not decision.picked:
             return unpicked(decision, is_screened=policy.profile.is_screened(decision))
-        return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
+        route = self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
+        return replace(route, is_background=True) if state.is_background else route
 
 
-def _common(subset: frozenset[str], addresses: frozenset[str]) -> frozenset[str]:
-    """Return the addresses that a subset allows, which has `ip:port` or `ip` for every port."""
+def _common(subset: frozenset[str] | None, addresses: frozenset[str]) -> frozenset[str]:
+    """Return the addresses that a subset allows, which has `ip:port` or `ip` for every port; None allows all."""
+    if subset is None:
+        return addresses
     return frozenset(each for each in addresses if each in subset or each.rpartition(":")[0] in subset)
 
 

@@ -122,6 +122,7 @@ class Route(msgspec.Struct, frozen=True):
         parts: what other endpoints do of the request; empty if the first of `addresses` does all.
         profile: made the decision. Its plugins learn from the response, whatever configuration is in force then. None: none does.
         shadow: the shadow's profile at that time, which learns likewise; None if there is no shadow.
+        is_background: whether the server responds before it computes, so that the response shows neither begin nor end of the work.
     """
 
     addresses: tuple[str, ...]
@@ -136,6 +137,7 @@ class Route(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     profile: Deciding | None = None
     shadow: Deciding | None = None
+    is_background: bool = False
 
 
 class RefusalCode(Enum):

@@ -179,6 +179,21 @@ class RawRequest(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+class ServerState(msgspec.Struct, frozen=True, gc=False):
+    """What a request needs or leaves in the memory of one server.
+
+    Attributes:
+        previous_response: id of the stored response that it continues, as the client sent it; empty if it continues none.
+        is_background: whether the server responds at once, and computes afterwards.
+    """
+
+    previous_response: str = ""
+    is_background: bool = False
+
+
+NO_STATE = ServerState()
+
+
 class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     """The fields of one request body that kvatlas needs.
 
@@ -193,6 +208,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
         raw: the unparsed request; None if there was no HTTP body.
         is_heavy: rendering it may take longer than a few milliseconds.
         extent: length of all prompts together, as a multiple of that of the longest one.
+        state: what it needs or leaves in the memory of one server.
     """
 
     model: str
@@ -205,6 +221,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     raw: RawRequest | None = None
     is_heavy: bool = False
     extent: float = 1.0
+    state: ServerState = NO_STATE
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):

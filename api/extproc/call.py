@@ -172,6 +172,8 @@ class ExtProcCall:
     def _act(self, step: Step) -> None:
         if step.begun is not None:
             self._context.reports.on_begun(step.begun)
+        if step.named is not None:
+            self._context.reports.on_named(step.named)
         if step.completion is not None:
             self._context.reports.on_complete(step.completion)
         if self._is_over:  # the client left after the request was routed, but before this step

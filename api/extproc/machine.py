@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...routing.outcome import Completion, Outcome, ResponseBegun
+from ...routing.outcome import Completion, Outcome, ResponseBegun, ResponseNamed
 from ...routing.router import LocalResponse, ModelRewrite, Overload, Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
@@ -143,10 +143,14 @@ class ExtProcMachine:
 
     def _response_body(self, message: Message, now: float) -> Step:
         response = self._response
-        had_content, was_announced = response.has_content, response.is_announced
+        had_content, has_passed, was_named = response.has_content, response.can_pass, response.response_id
         step = self._shown(response.body(message, now=now), now, had_content=had_content)
-        is_due = was_announced and response.can_pass  # any other response passes since its headers
-        return msgspec.structs.replace(step, passes=True) if is_due else step
+        if not has_passed and response.can_pass:
+            step = msgspec.structs.replace(step, passes=True)
+        if response.response_id and not was_named and self._route is not None:
+            stored = ResponseNamed(response.response_id, response.served or self._route.addresses[0])
+            step = msgspec.structs.replace(step, named=stored)
+        return step
 
     def _shown(self, replies: Replies, now: float, *, had_content: bool) -> Step:
         """Make a step of the response's body, which reports its first byte."""

@@ -90,7 +90,7 @@ class StreamMetrics:
             self.completed(completion)
             reports.on_complete(completion)
 
-        return StreamReports(failed, reports.on_begun, completed)
+        return StreamReports(failed, reports.on_begun, completed, reports.on_named)
 
     def _model(self, completion: Completion) -> str:
         """Return the model that a request named, or `OTHER_MODELS`: clients choose the names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ...routing.outcome import Response, Usage, UsageGap
@@ -20,6 +21,7 @@ from .messages import Message, trailers_of
 from .model_name import ModelName
 from .passing import Reading, passage, read_report
 from .replies import Replies
+from .response_id import ResponseId
 from .stream import StreamOptions
 from .usage import UsageReader, is_encoded, is_event_stream, is_grpc, usage_reader
 
@@ -46,12 +48,14 @@ class ResponsePhase:
         has_begun: whether anything of the response was seen.
         has_ended: whether its end was seen.
         served: address of the endpoint it came from, None if the gateway does not report it.
+        response_id: of the responses API, once it was seen; empty before, and of any other response.
     """
 
     __slots__ = (
         "_announcement",
         "_collected",
         "_first_byte_at",
+        "_id",
         "_is_event_stream",
         "_is_grpc",
         "_model_name",
@@ -64,6 +68,7 @@ class ResponsePhase:
         "has_begun",
         "has_ended",
         "mode",
+        "response_id",
         "served",
     )
 
@@ -71,11 +76,14 @@ class ResponsePhase:
         self.mode: int = FULL_DUPLEX_STREAMED
         self.has_begun = self.has_ended = False
         self.served: str | None = None
+        self.response_id = ""
         self._options, self._share = options, share
         self._status: int | None = None
         self._is_event_stream = self._is_grpc = False
         self._announcement: Announcement | None = None
         """Reads what comes before the first token; None if nothing does, and once that has come."""
+        self._id: ResponseId | None = None
+        """Reads the response's id; None if it has none, and once it was found."""
         self._reader: UsageReader | None = None
         self._model_name: ModelName | None = None
         self._collected: bytearray | None = None
@@ -96,11 +104,6 @@ class ResponsePhase:
         return self._is_event_stream or (isinstance(self._reader, GrpcMessages) and self._reader.n_events > 0)
 
     @property
-    def is_announced(self) -> bool:
-        """Whether only what is sent before the first token has come, of a response that begins so."""
-        return self._announcement is not None
-
-    @property
     def has_content(self) -> bool:
         """Whether any byte of the body was seen, without what is sent before the first token."""
         return self._first_byte_at is not None
@@ -114,7 +117,8 @@ class ResponsePhase:
             message: with the headers.
             route: of the request, None if the request was not seen.
             counts_tokens: whether engines count tokens of such requests.
-            announces: whether an event stream begins before the first token, see `Announcement`.
+            announces: whether it is one of the responses API, of which an event stream begins before the first token, see
+                `Announcement`.
         """
         self.has_begun = True
         self.has_ended = message.end_of_stream
@@ -125,8 +129,9 @@ class ResponsePhase:
         kind = headers.get("content-type", "")
         self._is_event_stream = is_event_stream(kind)
         self._is_grpc = is_grpc(kind)
-        if announces and self._is_event_stream and not is_encoded(headers.get("content-encoding", "")):
-            self._announcement = Announcement()
+        if announces and not is_encoded(headers.get("content-encoding", "")):
+            self._announcement = Announcement() if self._is_event_stream else None
+            self._id = ResponseId() if self._status == HTTPStatus.OK else None
         self._note_grpc_status(headers)
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
@@ -149,6 +154,11 @@ class ResponsePhase:
                 self._first_byte_at, self._announcement = now, None
             if self._reader is not None:
                 self._reader.feed(body)
+            if self._id is not None:
+                self._id.feed(body)
+                self.response_id = self._id.value
+                if self._id.is_over or (self._is_event_stream and self._announcement is None):
+                    self._id = None
         if self.mode != FULL_DUPLEX_STREAMED:
             forwarded: Replies = (replies.RESPONSE_BODY_UNCHANGED,)
         else:
@@ -171,8 +181,9 @@ class ResponsePhase:
     def can_pass(self) -> bool:
         """Whether nothing of the body that is still to come is changed or held back."""
         is_due = self.has_begun and self.is_shown and not self.has_ended
-        is_kept = self._model_name is None and self._collected is None and self._announcement is None
-        return is_due and is_kept and (self._reader is None or self._reader.passes)
+        is_kept = self._model_name is None and self._collected is None
+        is_read = self._announcement is None and self._id is None
+        return is_due and is_kept and is_read and (self._reader is None or self._reader.passes)
 
     def passage(self) -> Passage | None:
         """Return what passes the rest of the body, None if the native part is missing; `can_pass` must hold."""

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from ...routing.outcome import Completion, ResponseBegun
+from ...routing.outcome import Completion, ResponseBegun, ResponseNamed
 from ...routing.router import Router, RoutingRequest
 from .dialect import Dialect, Proposal
 from .intake import Intake
@@ -59,11 +59,13 @@ class StreamReports:
         on_error: called with the reason of each error: `router`, `not_protobuf` or `out_of_order`.
         on_begun: called at the first bytes of a response's body, at most once per request.
         on_complete: called once per request, as soon as its end is known and however it ended.
+        on_named: called once the id of a response of the responses API was seen.
     """
 
     on_error: Callable[[str], None] = _ignore
     on_begun: Callable[[ResponseBegun], None] = _ignore
     on_complete: Callable[[Completion], None] = _ignore
+    on_named: Callable[[ResponseNamed], None] = _ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class StreamContext:
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """Actions after one message, in the order of begun, completion, route, replies, end.
+    """Actions after one message, in the order of begun, named, completion, route, replies, end.
 
     A msgspec struct, a tenth of a frozen dataclass's cost, since one is made per token of a streamed response.
 
@@ -91,6 +93,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         route: a request to route; its result goes to `routed` before the next message is read.
         end: whether the stream is over.
         begun: a response that began with the message, to report.
+        named: a response whose id came with the message, to report.
         completion: the end of the request, to report.
         passes: whether the rest of the response's body may pass; see `ExtProcMachine.passage`.
     """
@@ -99,5 +102,6 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     route: RoutingRequest | None = None
     end: bool = False
     begun: ResponseBegun | None = None
+    named: ResponseNamed | None = None
     completion: Completion | None = None
     passes: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...indexer.atlas import Atlas
-from ...scorers.core.shared import Shared, SharedSums
+from ...scorers.core.shared import Shared, SharedSums, SharedUses
 from ..predictions import Predictions
 from .bookings import Bookings
 from .channel import Channel
@@ -33,6 +33,7 @@ class Knowledge:
         self.bookings = Bookings(self.picks.made)
         self._clock, self._sums, self._uses = clock, Sums(clock), Uses(clock)
         self._fleet: Mapping[str, SharedSums] = {}
+        self._lasting: dict[str, SharedUses] = {}
         self.channels: dict[str, Channel] = {
             "bookings": self.bookings.channel,
             "picks": self.picks,
@@ -53,7 +54,11 @@ class Knowledge:
         self.channels["routes"] = Routes(atlas, predictions, self._clock)
         self._fleet = {f"fleet/{name}": each for name, each in (fleet or {}).items()}
 
+    def keep(self, name: str, uses: SharedUses) -> None:
+        """Share uses that no plugin remembers, whatever policy is in force; call it before `use`."""
+        self._lasting[f"routing/{name}"] = uses
+
     def use(self, shared: Shared) -> None:
         """Share what the plugins of the policy in force know, and nothing of others."""
         self._sums.use({**self._fleet, **shared.sums})
-        self._uses.use(shared.uses)
+        self._uses.use({**self._lasting, **shared.uses})

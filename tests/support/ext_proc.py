@@ -14,7 +14,7 @@ from kvatlas.api.extproc.machine import ExtProcMachine
 from kvatlas.api.extproc.messages import read_message
 from kvatlas.api.extproc.replies import LongReply, Replies
 from kvatlas.api.extproc.stream import Step, StreamOptions
-from kvatlas.routing.outcome import Completion, ResponseBegun
+from kvatlas.routing.outcome import Completion, ResponseBegun, ResponseNamed
 from kvatlas.routing.router import (
     ModelRewrite,
     Overload,
@@ -227,6 +227,7 @@ class MachineDriver:
         self.requests: list[RoutingRequest] = []
         self.replies: list[pb.ProcessingResponse] = []
         self.begun: list[ResponseBegun] = []
+        self.named: list[ResponseNamed] = []
         self.completions: list[Completion] = []
         self.ended = False
 
@@ -245,6 +246,8 @@ class MachineDriver:
     def _carried_out(self, step: Step) -> list[pb.ProcessingResponse]:
         if step.begun is not None:
             self.begun.append(step.begun)
+        if step.named is not None:
+            self.named.append(step.named)
         if step.route is not None:
             assert not step.replies
             self.requests.append(step.route)

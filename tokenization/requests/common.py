@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from ..chats.conversation import first_malformed, has_media
 from ..chats.variables import template_variables
 from ..encoding.truncation import shortened
-from ..model import AnyPrompt, ChatPrompt, NoPrefixReason, NoPrompt, TextPrompt, TokenPrompt, Truncation
+from ..model import (
+    NO_STATE,
+    AnyPrompt,
+    ChatPrompt,
+    NoPrefixReason,
+    NoPrompt,
+    ServerState,
+    TextPrompt,
+    TokenPrompt,
+    Truncation,
+)
 
 ABSENT = Raw(b"null")
 """An absent field."""
@@ -37,6 +47,7 @@ class BodyPrompt(msgspec.Struct, frozen=True, gc=False):
         position: index of `prompt` among them.
         lora: adapter from a separate field, or None.
         extent: length of all prompts together, as a multiple of that of the longest one.
+        state: as in `ParsedRequest`.
     """
 
     prompt: AnyPrompt
@@ -44,6 +55,7 @@ class BodyPrompt(msgspec.Struct, frozen=True, gc=False):
     position: int = 0
     lora: str | None = None
     extent: float = 1.0
+    state: ServerState = NO_STATE
 
 
 MAX_CHOICES = 16_384

@@ -253,6 +253,7 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
         n_choices=head.n_choices(),
         raw=RawRequest(api.path, body),
         extent=found.extent,
+        state=found.state,
     )
 
 

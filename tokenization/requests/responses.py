@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ..chats.conversation import Entry, Message, ToolFunction, tool_entry
-from ..model import ChatPrompt, NoPrefixReason
+from ..model import ChatPrompt, NoPrefixReason, ServerState
 from .common import BodyPrompt, TemplateOptions, complete_chat, no_prompt
 
 UNFINISHED = frozenset({"in_progress", "incomplete"})
@@ -69,6 +70,7 @@ class ResponsesBody(TemplateOptions, kw_only=True):
     truncation: Literal["auto", "disabled"] | None = "disabled"
     previous_response_id: str | None = None
     previous_input_messages: Any = None
+    background: Any = None
 
 
 class _UnusableItemError(Exception):
@@ -86,6 +88,14 @@ class _UnusableItemError(Exception):
 
 def responses_prompt(body: ResponsesBody) -> BodyPrompt:
     """Return the conversation of a response; an empty input is an empty user message."""
+    prompt = _prompt(body)
+    is_background = body.background is True and bytes(body.stream) != b"true"
+    if body.previous_response_id is None and not is_background:
+        return prompt
+    return replace(prompt, state=ServerState(body.previous_response_id or "", is_background))
+
+
+def _prompt(body: ResponsesBody) -> BodyPrompt:
     if body.previous_response_id is not None or body.previous_input_messages is not None:
         return no_prompt(NoPrefixReason.STORED_HISTORY, "the request continues a stored response")
     items = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
