@@ -208,6 +208,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
         raw: the unparsed request; None if there was no HTTP body.
         is_heavy: rendering it may take longer than a few milliseconds.
         extent: length of all prompts together, as a multiple of that of the longest one.
+        n_estimated: tokens of the prompt as a gRPC message shows them, for when its ids cannot be used; 0 for other bodies.
         state: what it needs or leaves in the memory of one server.
     """
 
@@ -221,6 +222,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     raw: RawRequest | None = None
     is_heavy: bool = False
     extent: float = 1.0
+    n_estimated: int = 0
     state: ServerState = NO_STATE
 
 

@@ -322,8 +322,10 @@ class PromptPipeline:
 
 
 def estimated_of_body(request: ParsedRequest) -> int:
-    """Return the tokens that a prompt is estimated to have by the length of the whole body; 0 if that says nothing."""
+    """Return the tokens that a prompt is estimated to have by its message or the length of the whole body; 0 if these say nothing."""
     prompt = request.prompt
+    if request.n_estimated:
+        return request.n_estimated
     if request.raw is None or (isinstance(prompt, NoPrompt) and prompt.reason in _WITHOUT_TOKENS):
         return 0
     return estimated_tokens(len(request.raw.body))

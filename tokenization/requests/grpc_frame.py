@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ..encoding.byte_form import estimated_tokens
 from ..errors import MessageFormatError
+from ..model import NoPrefixReason, NoPrompt, ParsedRequest
 
 PREFIX_BYTES = 5
 """Length of what precedes each message."""
@@ -26,3 +28,9 @@ def one_message(body: bytes) -> memoryview | None:
     if body[0] not in (_PLAIN, _COMPRESSED):
         raise MessageFormatError(f"the flag of compression is {body[0]}")
     return None if body[0] == _COMPRESSED else memoryview(body)[PREFIX_BYTES : PREFIX_BYTES + n_bytes]
+
+
+def compressed(body: bytes) -> ParsedRequest:
+    """Return the request of a message that is compressed; its tokens are estimated as if it were not."""
+    prompt = NoPrompt(NoPrefixReason.COMPRESSED, "the message is compressed")
+    return ParsedRequest("", prompt, n_estimated=estimated_tokens(len(body)))

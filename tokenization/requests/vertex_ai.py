@@ -6,8 +6,8 @@ Source: google/cloud/aiplatform/v1beta1/prediction_service.proto, google/api/htt
 from __future__ import annotations
 
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
-from ..model import NoPrefixReason, NoPrompt, ParsedRequest
-from .grpc_frame import one_message
+from ..model import ParsedRequest
+from .grpc_frame import compressed, one_message
 from .protobuf import FieldReader
 from .request import parse_body
 
@@ -31,7 +31,7 @@ def vertex_request(method: str, body: bytes) -> ParsedRequest:
     """
     data = json_of(method, body)
     if data is None:
-        return ParsedRequest("", NoPrompt(NoPrefixReason.COMPRESSED, "the message is compressed"))
+        return compressed(body)
     return parse_body(_PATHS.get(method, _RAW_PATH), data)
 
 

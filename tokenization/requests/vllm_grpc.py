@@ -10,11 +10,12 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from ..encoding.byte_form import estimated_tokens
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
 from .common import MAX_CHOICES, all_computed
 from .cost import MAX_COST
-from .grpc_frame import one_message
+from .grpc_frame import compressed, one_message
 from .native import Features, Placeholder, media_spans
 from .numbers import unpack_numbers
 from .protobuf import Field, FieldReader, n_varints, text, varints
@@ -60,13 +61,14 @@ def vllm_request(method: str, body: bytes, max_cost: int = MAX_COST) -> ParsedRe
     except MessageFormatError as error:
         raise BodyFormatError(f"invalid or unsupported gRPC payload: {error}") from error
     if message is None:
-        return ParsedRequest("", NoPrompt(NoPrefixReason.COMPRESSED, "the message is compressed"))
+        return compressed(body)
     try:
         return _read(method, message, max_cost)
     except MessageFormatError as error:
         raise BodyFormatError(f"unmarshaling {method}Request: {error}") from error
     except MessageTooComplexError as error:
-        return ParsedRequest("", NoPrompt(NoPrefixReason.TOO_COMPLEX, str(error)))
+        prompt = NoPrompt(NoPrefixReason.TOO_COMPLEX, str(error))
+        return ParsedRequest("", prompt, n_estimated=estimated_tokens(len(message)))
 
 
 class _Input:
@@ -80,6 +82,12 @@ class _Input:
         self.media: AnyMedia = None
         self.is_truncated = self.wants_probabilities = self.stream = False
         self.n_choices = 1
+
+    def n_tokens(self) -> int:
+        """Return the number of ids, or that of tokens that the text is estimated to have."""
+        if self.ids is None:
+            return estimated_tokens(len(self.text or ""))
+        return _n_ids(self.ids)
 
     def take_tokenized(self, value: memoryview) -> None:
         """Take the ids of a prompt; a message may be sent in several parts."""
@@ -122,7 +130,8 @@ def _read(method: str, message: memoryview, max_cost: int) -> ParsedRequest:
         elif number in take:
             take[number](value)
     prompt = _prompt(method, found, max_cost)
-    return ParsedRequest("", prompt, stream=found.stream, n_choices=found.n_choices)
+    n_estimated = len(prompt.tokens) if isinstance(prompt, TokenPrompt) else found.n_tokens()
+    return ParsedRequest("", prompt, stream=found.stream, n_choices=found.n_choices, n_estimated=n_estimated)
 
 
 def _prompt(method: str, found: _Input, max_cost: int) -> AnyPrompt:
@@ -149,7 +158,7 @@ def _prompt(method: str, found: _Input, max_cost: int) -> AnyPrompt:
 
 
 def _ids(parts: list[memoryview | int], max_cost: int) -> array[int] | NoPrompt:
-    n_ids = sum(1 if isinstance(each, int) else n_varints(each) for each in parts)
+    n_ids = _n_ids(parts)
     if n_ids > max_cost:
         detail = f"the prompt has {n_ids} token ids, and tokenization.maxReadingCost is {max_cost}"
         return NoPrompt(NoPrefixReason.TOO_COMPLEX, detail)
@@ -168,6 +177,10 @@ def _ids(parts: list[memoryview | int], max_cost: int) -> array[int] | NoPrompt:
                 NoPrefixReason.TOO_COMPLEX, f"{n_ids} token ids take long without the native part"
             )
     return ids
+
+
+def _n_ids(parts: list[memoryview | int]) -> int:
+    return sum(1 if isinstance(each, int) else n_varints(each) for each in parts)
 
 
 def _checked(number: int) -> int:

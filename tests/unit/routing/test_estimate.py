@@ -21,8 +21,11 @@ from kvatlas.tokenization.encoding.encoding_pool import EncodingPool
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 from kvatlas.tokenization.pipeline import PromptPipeline
 from support.picker_parts import PickerParts, picker_parts
+from support.protobuf import content, frame, number, tokenized
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+GRPC = "/vllm.grpc.engine.VllmEngine/Generate"
+VERTEX = "/google.cloud.aiplatform.v1.PredictionService/ChatCompletions"
 LONG = "the quick brown fox jumps over the lazy dog " * 250
 LABEL = "llm-d.ai/context-length-range"
 
@@ -52,6 +55,12 @@ async def routed(parts: PickerParts, request: RoutingRequest) -> Route:
     return route
 
 
+def message(content: bytes) -> RoutingRequest:
+    """Return a request of vLLM's gRPC service."""
+    return RoutingRequest(path=GRPC, body=frame(content))
+
+
+IDS = range(3000)
 USER = {"role": "user", "content": LONG}
 IMAGE = {"type": "image_url", "image_url": {"url": "http://x/1.png"}}
 N_LONG = len(LONG) // 4
@@ -69,6 +78,12 @@ NEW = " ".join(map(str, range(60_000)))
         pytest.param(asked(TEXT, prompt=LONG, suffix="x"), (len(LONG) + 44) // 4, id="not_read_whole_body"),
         pytest.param(asked("/v1/chat/completions/render", messages=[USER]), 0, id="nothing_computed"),
         pytest.param(asked("/v1/unknown", prompt=LONG), 0, id="unknown_path"),
+        pytest.param(message(tokenized(*IDS) + content(4, number(23, 0))), 3000, id="message_with_all_computed"),
+        pytest.param(message(tokenized(*IDS) + content(4, number(27, 9))), 3000, id="message_to_truncate"),
+        pytest.param(message(tokenized(*IDS) + content(10, b"")), 3000, id="message_with_media"),
+        pytest.param(message(content(3, LONG.encode()) + content(10, b"")), N_LONG, id="message_with_text_and_media"),
+        pytest.param(RoutingRequest(GRPC, frame(bytes(395), flag=1)), 100, id="compressed_message"),
+        pytest.param(RoutingRequest(VERTEX, frame(bytes(395), flag=1)), 100, id="compressed_body"),
         pytest.param(
             RoutingRequest(TEXT, b'{"model": "m", "pro', headers={"content-length": "40000"}, overload=Overload.HELD_BYTES),
             10_000, id="beginning_of_a_body",

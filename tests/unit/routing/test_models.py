@@ -11,7 +11,9 @@ from kvatlas.configs.schema import KVAtlasConfig, ModelConfig
 from kvatlas.routing.models import ServedModels
 from kvatlas.tokenization.model import NoPrefixReason, Prompt
 from kvatlas.tokenization.requests.request import parse_body
+from kvatlas.tokenization.requests.vllm_grpc import vllm_request
 from support.models import TINY, make_models
+from support.protobuf import frame, tokenized
 
 RED, BLUE = {"pool": "red"}, {"pool": "blue"}
 
@@ -90,6 +92,15 @@ async def test_request_for_none_of_several_models_has_no_tokens_and_may_go_anywh
 
     assert (prompt.tokens, prompt.reason) == (None, NoPrefixReason.UNKNOWN_MODEL)
     assert not models.endpoint_labels(name)
+
+
+async def test_message_without_model_counts_its_ids_where_several_models_are_served(tmp_path: Path) -> None:
+    models = two_models(tmp_path)
+
+    prompt = await models.tokenize(vllm_request("Generate", frame(tokenized(*range(300)))))
+    await models.stop()
+
+    assert (prompt.tokens, prompt.n_estimated) == (None, 300)
 
 
 @pytest.mark.parametrize("name", ["red", "an-adapter"])
