@@ -180,7 +180,7 @@ class CostModel:
             parts: decisions of stages that other endpoints do, to be followed too.
         """
         opened = self._follow(request, decision)
-        if opened is not None:
+        if opened is not None and request.n_tokens:
             opened.lessons += (("prompt", float(request.n_tokens)),)
         for part in parts:
             self._follow(request, part)
@@ -215,7 +215,7 @@ class CostModel:
         costs = self.tpot.fits.costs_of(group)
         opened.due_at = self.due_at(request, opened.expected_ms, busy_ms=busy_ms * pace)
         opened.expected_tpot_ms = self.accounts.relative_pace(opened.row) * sum(map(mul, costs, tpot))
-        if computes:
+        if computes and request.n_tokens:
             opened.lessons = (("work", opened.work),)
         self.accounts.open(
             opened, busy_ms=busy_ms * pace * request.extent, now=request.now, prefix=request.prefix
@@ -251,7 +251,8 @@ class CostModel:
         self.accounts.begun(request, now=decision.at + ttft_s)
         if not self.learns or not request.is_foreseen or decision.computing is not decision:
             return
-        if decision.n_prompts != 1:  # what was expected is that of one of them
+        # what was expected is that of one prompt; without one the model may not have run at all
+        if decision.n_prompts != 1 or not decision.n_tokens:
             return
         error = math.log(ms / request.expected_ms)
         self._error.add(log_error(ms, request.expected_ms))
@@ -285,7 +286,7 @@ class CostModel:
         if request is not None and request.ends_unseen and self._shows_beginnings is None:
             self._shows_beginnings = False
         ms = tpot_s * 1000.0 if tpot_s is not None else math.nan
-        if not self.learns or not 0.0 < ms <= MAX_MILLISECONDS:
+        if not self.learns or not decision.n_tokens or not 0.0 < ms <= MAX_MILLISECONDS:
             return
         residence_ms = self.residence_ms(decision.model)
         if request is not None and request.n_output and residence_ms > 0.0:  # 0 if siblings told so

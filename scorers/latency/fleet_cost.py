@@ -208,10 +208,11 @@ class FleetCostScorer(LatencyCostScorer):
         opened = self.model.accounts.find(decision)
         if opened is None:
             return
-        opened.lessons += (
-            ("typical", float(decision.best.computed_tokens(request))),
-            ("loaded", sum(opened.features[N_FEATURES:])),
-        )
+        if request.n_tokens:
+            opened.lessons += (
+                ("typical", float(decision.best.computed_tokens(request))),
+                ("loaded", sum(opened.features[N_FEATURES:])),
+            )
         limit = tpot_limit(decision)
         if limit is not None:
             self._running.begun(decision.picked[0], limit)

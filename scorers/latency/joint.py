@@ -111,7 +111,8 @@ class JointModel:
         """Follow a request that was sent to an endpoint, and the part of it that another one does."""
         found, self._last = self._last, None
         self.alone.picked(request, decision)
-        self.rates.add("answered", request.now)
+        if request.n_tokens:
+            self.rates.add("answered", request.now)
         computing = decision.computing
         if computing is decision:
             return
@@ -158,7 +159,8 @@ class JointModel:
     def refused(self, decision: Decision) -> None:
         """Take back what was counted of a request when it was sent, since its prompt was not computed."""
         self.alone.refused(decision)
-        self.rates.take_back("answered", decision.at)
+        if decision.n_tokens:
+            self.rates.take_back("answered", decision.at)
         if decision.computing is not decision:
             self.alone.refused(decision.computing)
             self.rates.take_back("computed", decision.at)
