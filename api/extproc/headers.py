@@ -56,3 +56,11 @@ def field(structs: Mapping[str, Struct], namespace: str, key: str) -> Value | No
     if namespace not in structs or key not in structs[namespace].fields:
         return None
     return structs[namespace].fields[key]
+
+
+def is_websocket(headers: Mapping[str, str]) -> bool:
+    """Return whether a request opens a WebSocket: its client sends nothing more before the server has accepted.
+
+    Source: Envoy shows upgrades of HTTP/2 and HTTP/3 with the headers of HTTP/1.1 too.
+    """
+    return headers.get("upgrade", "").lower() == "websocket"

@@ -9,7 +9,7 @@ one of three ways to reply to the request phase:
     HEADERS_ONLY  routed               unchanged                     unchanged
 
 In DUPLEX the replies are the headers with the destination, then the whole body again, then the trailers. Headers that
-end the stream (no body) are routed at once in every mode. A request past a limit of the intake is routed as soon as
+end the stream (no body) are routed at once in every mode, and those of a WebSocket in DUPLEX. A request past a limit of the intake is routed as soon as
 anything of its body has come, and the rest passes through as it comes. The response phase passes through message by message.
 """
 

@@ -24,7 +24,7 @@ from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
 from .announcement import announces
-from .headers import essential
+from .headers import essential, is_websocket
 from .intake import Share
 from .messages import MAX_HEADERS, MAX_MESSAGE_OVERHEAD_BYTES, NO_MESSAGE, Message
 from .replies import NO_EDITS, HeaderEdits, Replies, Scores
@@ -140,7 +140,7 @@ class RequestPhase:
         self._take_headers(message)
         if self.is_bare:
             return self._ask(_ReplyForm.HEADERS)
-        if self.mode is _HEADERS_ONLY:
+        if self.mode is _HEADERS_ONLY or (self.mode is _DUPLEX and is_websocket(self._headers)):
             return self._ask(_ReplyForm.HEADERS, is_whole=False)
         return self._await_body(message.n_bytes, now)
 

@@ -78,6 +78,14 @@ class ModelServer:
         await answer.write(LAST_EVENT)
         return answer
 
+    async def realtime(self, request: web.Request) -> web.WebSocketResponse:
+        """Return each message over a WebSocket, after the server's address."""
+        answer = web.WebSocketResponse()
+        await answer.prepare(request)
+        async for message in answer:
+            await answer.send_str(f"{self.address} {message.data}")
+        return answer
+
 
 class JsonRouter(FixedRouter):
     """A router that refuses a body that is not JSON, as the real one does, and waits for its release."""
@@ -212,6 +220,7 @@ async def start_model_server(stack: AsyncExitStack) -> ModelServer:
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/v1/completions", server.complete)
     app.router.add_route("*", "/v1/stream", server.stream)
+    app.router.add_route("GET", "/v1/realtime", server.realtime)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
