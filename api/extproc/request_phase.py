@@ -20,6 +20,7 @@ from ...routing.router import (
 )
 from ...scorers.core.decision import Decision
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
+from ...tokenization.requests.grpc_frame import has_message
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
@@ -158,7 +159,7 @@ class RequestPhase:
         if self.mode is _BUFFERED:
             self._admit()
             return self._ask(_ReplyForm.BODY)
-        if message.end_of_stream or self._overload is not None:
+        if message.end_of_stream or self._overload is not None or self._has_first_message():
             return self._ask(_ReplyForm.HEADERS_BODY, is_whole=message.end_of_stream)
         return _NOTHING
 
@@ -261,6 +262,10 @@ class RequestPhase:
         if isinstance(self._collected, bytes):
             self._collected = bytearray(self._collected)
         self._collected += body
+
+    def _has_first_message(self) -> bool:
+        """Return whether the first message of a gRPC call has come; its client may send no other before a response."""
+        return is_grpc(self._headers.get("content-type", "")) and has_message(self._collected)
 
     def _pass(self, body: bytes, *, end_of_stream: bool) -> Step:
         if end_of_stream:

@@ -12,6 +12,12 @@ PREFIX_BYTES = 5
 _PLAIN, _COMPRESSED = 0, 1
 
 
+def has_message(body: bytes | bytearray) -> bool:
+    """Return whether the first message of a body is whole."""
+    n_bytes = int.from_bytes(body[1:PREFIX_BYTES], "big")
+    return len(body) >= PREFIX_BYTES and PREFIX_BYTES + n_bytes <= len(body)
+
+
 def one_message(body: bytes) -> memoryview | None:
     """Return the first message of a body, None if it is compressed. What follows it is ignored.
 
