@@ -129,9 +129,9 @@ class ResponsePhase:
         kind = headers.get("content-type", "")
         self._is_event_stream = is_event_stream(kind)
         self._is_grpc = is_grpc(kind)
-        if announces and not is_encoded(headers.get("content-encoding", "")):
-            self._announcement = Announcement() if self._is_event_stream else None
-            self._id = ResponseId() if self._status == HTTPStatus.OK else None
+        if self._status == HTTPStatus.OK and not is_encoded(headers.get("content-encoding", "")):
+            self._announcement = Announcement(has_events=announces) if self._is_event_stream else None
+            self._id = ResponseId() if announces else None
         self._note_grpc_status(headers)
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
@@ -148,10 +148,8 @@ class ResponsePhase:
         end = self.has_ended = message.end_of_stream
         body = message.body
         if body:
-            if self._first_byte_at is None and (
-                self._announcement is None or self._announcement.is_over(body)
-            ):
-                self._first_byte_at, self._announcement = now, None
+            if self._first_byte_at is None:
+                self._read_beginning(body, now)
             if self._reader is not None:
                 self._reader.feed(body)
             if self._id is not None:
@@ -164,6 +162,14 @@ class ResponsePhase:
         else:
             forwarded = self._forwarded(body, end=end, end_of_stream=end)
         return self._reported(forwarded) if end and self._reporters else forwarded
+
+    def _read_beginning(self, body: bytes, now: float) -> None:
+        """Note the first byte of the response proper. The status of a stream that begins with an error was sent too early."""
+        announcement = self._announcement
+        if announcement is None or announcement.is_over(body):
+            self._first_byte_at, self._announcement = now, None
+            if announcement is not None and announcement.is_error:
+                self._status = HTTPStatus.INTERNAL_SERVER_ERROR
 
     def trailers(self, message: Message) -> Replies:
         """Return the replies to the trailers, which end the response; held bytes of the body go first."""

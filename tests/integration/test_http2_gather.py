@@ -77,6 +77,8 @@ async def test_decision_goes_out_while_the_thread_gathers_chunks() -> None:
 
         await send(streaming, response_headers(("content-type", "text/event-stream")))
         await receive(streaming, 1)
+        await send(streaming, response_body(b"data: 0\n\n"))
+        await receive(streaming, 1)
         for _ in range(2):  # what was ordered before the second reply is done: the response passes
             await healthy(HealthCheckRequest())
         await send(streaming, response_body(b"data: 1\n\n"))

@@ -32,7 +32,7 @@ MODES = {"duplex": DUPLEX, "streamed": STREAMED}
 
 
 class Passed:
-    """A stream whose response passes through a session as soon as its headers have come.
+    """A stream whose response passes through a session as soon as it may.
 
     Attributes:
         driver: of the machine, which has the reports.
@@ -46,9 +46,8 @@ class Passed:
         self.stream = self.client.open()
         self.client.pump()
         self.n_messages = 0
-        passage = self.driver.machine.passage()
-        assert passage is not None
-        self.client.session.pass_messages(self.stream, passage)
+        self._is_due = True
+        self._pass()
 
     @property
     def replies(self) -> list[bytes]:
@@ -67,6 +66,13 @@ class Passed:
         if report := self.client.session.leave(self.stream):
             self._act(self.driver.machine.passed(report, now=self.driver.now))
 
+    def _pass(self) -> None:
+        """Have the rest pass if it may, and if the messages that came before were taken."""
+        passage = self.driver.machine.passage() if self._is_due else None
+        if passage is not None:
+            self._is_due = False
+            self.client.session.pass_messages(self.stream, passage)
+
     def _take(self, events: Sequence[object]) -> None:
         for event in events:
             kind, stream, *rest = cast("tuple[int, int, bytes]", event)
@@ -78,8 +84,10 @@ class Passed:
                 self._act(self.driver.machine.receive(read_message(rest[0]), now=self.driver.now))
             else:
                 assert kind in (ENDED, GONE)
+        self._pass()
 
     def _act(self, step: Step) -> None:
+        self._is_due = self._is_due or step.passes
         if step.begun is not None:
             self.driver.begun.append(step.begun)
         if step.completion is not None:
@@ -104,10 +112,11 @@ def both(
     *,
     at_once: bool,
 ) -> tuple[Completion, Passed]:
-    """Send a response in both ways and return how it passed; all of it must be equal."""
+    """Send a response in both ways and return how it passed; all of it must be equal. Its first piece comes alone."""
     driver, passed = begun(config, content_type), Passed(config, content_type)
     driver.send(*sent)
-    passed.send(*sent, at_once=at_once)
+    passed.send(*sent[:1])
+    passed.send(*sent[1:], at_once=at_once)
     assert passed.replies == [each.SerializeToString() for each in driver.replies]
     passed.leave()
     assert passed.driver.begun == driver.begun

@@ -99,7 +99,7 @@ def test_response_that_ends_before_a_token_has_none() -> None:
 def test_it_is_over_at_the_same_event_however_it_is_cut(cuts: list[int]) -> None:
     body = EARLY + TOKEN
     places = [0, *sorted(cuts), len(body)]
-    found = Announcement()
+    found = Announcement(has_events=True)
     seen = 0
     for start, end in pairwise(places):
         seen = end
@@ -111,14 +111,14 @@ def test_it_is_over_at_the_same_event_however_it_is_cut(cuts: list[int]) -> None
 
 @given(st.lists(st.binary(max_size=30), max_size=5))
 def test_any_body_is_survived(pieces: list[bytes]) -> None:
-    found = Announcement()
+    found = Announcement(has_events=True)
     assert all(found.is_over(each) in (True, False) for each in pieces)
 
 
 def test_events_without_names_and_long_pieces_are_taken_for_tokens() -> None:
-    assert Announcement().is_over(b'data: {"type": "response.created"}\n')
-    assert Announcement().is_over(bytes(300_000))
-    assert not Announcement().is_over(b"event: response.created\ndata: " + bytes(200_000))
+    assert Announcement(has_events=True).is_over(b'data: {"type": "response.created"}\n')
+    assert Announcement(has_events=True).is_over(bytes(300_000))
+    assert not Announcement(has_events=True).is_over(b"event: response.created\ndata: " + bytes(200_000))
 
 
 def test_other_paths_announce_nothing() -> None:
