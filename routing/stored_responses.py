@@ -10,7 +10,7 @@ from ..scorers.core.sibling_sessions import digest_of
 from ..tokenization.model import ServerState
 
 MAX_RESPONSES = 65_536
-"""Most responses to remember, the latest ones: some 16 MB. Engines that store responses keep all of them until they end."""
+"""Most responses to remember, the latest ones. Engines that store responses keep all of them until they end."""
 
 RESPONSE_ID = "resp_[A-Za-z0-9_-]{1,250}"
 """Source: vLLM and SGLang, whose ids are 32 digits after the prefix unless the client chose one."""
