@@ -7,6 +7,7 @@ import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -195,8 +196,11 @@ class RememberedSessions(Sessions):
         return endpoint if now - used_at <= self._ttl_s else None
 
     def _uses(self) -> dict[str, tuple[str, float]]:
-        own = {digest_of(session_id): bound for session_id, bound in self._bound.items()}
-        return {**self._siblings.uses(), **own}
+        uses = self._siblings.uses()
+        for session_id, own in self._bound.items():
+            digest = digest_of(session_id)
+            uses[digest] = max(own, uses.get(digest, own), key=itemgetter(1))  # the later one
+        return uses
 
     def _id_of(self, request: RequestView) -> str:
         for read in self._sources:

@@ -14,6 +14,7 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.core.sessions import MAX_SESSION_ID_CHARS, MAX_SESSIONS, SessionAffinityParams
+from kvatlas.scorers.core.sibling_sessions import digest_of
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.session_affinity import EncodedEndpointScorer, SessionIdScorer
 from support.built import built
@@ -135,6 +136,22 @@ def test_session_moves_only_when_its_endpoint_could_not_be_picked() -> None:
     assert [rating.score for rating in rated(scorer, view, FLEET)] == [1.0, 0.0, 0.0]
     assert judged(filtering, view, FLEET) == [None, *["the session is bound to a"] * 2]
     assert judged(filtering, view, FLEET[1:]) == [None, None]
+
+
+def test_process_that_starts_learns_the_last_use_of_a_session_from_any_other() -> None:
+    scorer, started = scorer_of(), scorer_of()
+    scorer.picked(request(x_session_id="s"), sent_to("a"))
+    scorer.picked(request(9.0, x_session_id="t"), sent_to("b"))
+    shared = scorer.shared_uses()["sessions"]
+    for session, at in (("s", 5.0), ("t", 4.0)):
+        shared.on_use(digest_of(session), "prod/c", at, 9.0)
+    for digest, (name, used_at) in shared.uses().items():
+        started.shared_uses()["sessions"].on_use(digest, name, used_at, 9.0)
+
+    for session, scores in (("s", [0.0, 0.0, 1.0]), ("t", [0.0, 1.0, 0.0])):
+        view = request(9.0, x_session_id=session)
+        assert [rating.score for rating in rated(scorer, view, FLEET)] == scores
+        assert [rating.score for rating in rated(started, view, FLEET)] == scores
 
 
 def test_session_id_is_the_first_header_that_is_not_empty() -> None:
