@@ -22,8 +22,6 @@ from .lines import (
     N_PACE,
     OVERDUE,
     READY_AT,
-    RECEIVED_AT,
-    RECEIVING_AT,
     SENT_AT,
     SINCE,
     TIMES,
@@ -37,6 +35,7 @@ from .paces import common_pace, learn_pace
 from .recent_work import add_work, take_back_work
 from .releases import Releases
 from .sibling_accounts import SiblingAccounts
+from .transfers import Delays, add_transfer, take_back_transfer
 
 MAX_OPEN = 65_536
 """Most requests that are followed until their end; the oldest is forgotten first. More are never under way."""
@@ -213,29 +212,17 @@ class Accounts:
         request.place = self.releases.add(request.row, now=now, n_tokens=request.n_held)
         self._note(request.row)
 
-    def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> None:
-        """Note that the blocks of a prompt are sent once it is computed.
-
-        A sender sends one prompt after the other, as it computes them. A receiver has several senders: what one of them sends
-        before the others begin waits for none.
-
-        Args:
-            request: that was opened at the sender.
-            receiver: row of the endpoint that receives.
-            transfer_ms: time of the transfer.
-        """
-        sent, column = self._table[SENT_AT], self._table[:, receiver]
-        start = max(float(self._cells[READY_AT, request.row]), float(sent[request.row]))
-        seconds = transfer_ms / 1000.0
-        done = start + seconds
-        if start > column[RECEIVED_AT]:
-            column[RECEIVING_AT], column[RECEIVED_AT] = start, done
-        elif done > column[RECEIVING_AT]:  # at the same time as others, which share the network with it
-            column[RECEIVING_AT] = min(start, float(column[RECEIVING_AT]))
-            column[RECEIVED_AT] += seconds
-            done = float(column[RECEIVED_AT])
-        sent[request.row] = done
+    def sent(self, request: OpenRequest, receiver: int, *, transfer_ms: float) -> Delays:
+        """Note that the blocks of the last planned prompt are sent, see `add_transfer`."""
+        delays = add_transfer(self._cells, request, receiver, transfer_s=transfer_ms / 1000.0)
         self._note(request.row)
+        self._note(receiver)
+        return delays
+
+    def unsent(self, sender: int, receiver: int, delays: Delays) -> None:
+        """Note that blocks are not sent, see `take_back_transfer`."""
+        take_back_transfer(self._cells, sender, receiver, delays)
+        self._note(sender)
         self._note(receiver)
 
     def refused(self, request: OpenRequest) -> None:

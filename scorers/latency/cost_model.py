@@ -86,6 +86,11 @@ class CostModel:
         )
 
     @property
+    def shows_beginnings(self) -> bool:
+        """Return whether the gateway is known to show when responses begin."""
+        return self._shows_beginnings is True
+
+    @property
     def work_tokens(self) -> float:
         """Return the running mean of the tokens that an endpoint computes for a request."""
         return self._work_tokens.value

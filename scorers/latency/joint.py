@@ -22,6 +22,7 @@ from .open_request import OpenRequest
 from .pairs import PairCosts, PairTimes, Transfer
 from .params import LatencyCostParams
 from .rate import Rate, SharedRates
+from .transfers import Delays
 
 MOST_WAIT = 0.25
 """Largest part of an expected time that may be a wait if its costs are to be learned from."""
@@ -52,6 +53,7 @@ class _OpenPair(OpenRequest, gc=False):
         link: to the other.
         prefill_ms: expected time until the prompt is computed.
         sending_ms: expected time of the transfer.
+        delays: by the transfer, for others at its two endpoints.
         transfer_ms: the part of it that depends on the speed of the link, at that speed, and the wait for earlier transfers.
         is_clean: whether nearly all of the expected time is work on this request: waits say more of the load than of costs, and
             what is not foreseen of them would be taken for costs.
@@ -60,6 +62,7 @@ class _OpenPair(OpenRequest, gc=False):
     link: Link = (None, None)
     prefill_ms: float = 0.0
     sending_ms: float = 0.0
+    delays: Delays = Delays()
     transfer_ms: float = 0.0
     is_clean: bool = True
 
@@ -132,9 +135,8 @@ class JointModel:
             opened.lessons = (("work", opened.work),)
             accounts = self.alone.accounts
             accounts.open(opened, busy_ms=opened.busy_ms * request.extent, now=request.now)
-            accounts.sent(
-                opened, accounts.row(decision.picked[0]), transfer_ms=opened.sending_ms * request.extent
-            )
+            receiver, transfer_ms = accounts.row(decision.picked[0]), opened.sending_ms * request.extent
+            opened.delays = accounts.sent(opened, receiver, transfer_ms=transfer_ms)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from the time to first token of a streamed response."""
@@ -168,8 +170,15 @@ class JointModel:
     def ended(self, decision: Decision, *, tpot_s: float | None) -> None:
         """Forget a request, and learn from its time per output token; None if that is not known."""
         self.alone.ended(decision, tpot_s=tpot_s)
-        if decision.computing is not decision:
-            self.alone.ended(decision.computing, tpot_s=None)
+        if decision.computing is decision:
+            return
+        accounts = self.alone.accounts
+        pair = accounts.find(decision.computing)
+        self.alone.ended(decision.computing, tpot_s=None)
+        if not isinstance(pair, _OpenPair) or pair.has_begun:
+            return
+        if pair.is_refused or self.alone.shows_beginnings:  # without a first token it was not sent
+            accounts.unsent(pair.row, accounts.row(decision.picked[0]), pair.delays)
 
     def _learn(self, pair: _OpenPair, ms: float) -> None:
         if not pair.is_clean or not pair.is_foreseen:

@@ -15,7 +15,7 @@ from kvatlas.scorers.filters.roles import ROLE_LABEL
 from kvatlas.scorers.handlers.joint_cost import JointCostHandler
 from kvatlas.scorers.latency.placements import TERMS
 from support.candidates import endpoint
-from support.joint import answer, options_of, pair_of, scheduler, send
+from support.joint import answer, model_of, options_of, pair_of, scheduler, send
 from support.rating import decide
 
 ZONE = LABELS[2]
@@ -116,6 +116,42 @@ def test_transfer_that_begins_before_those_of_other_prefill_servers_waits_for_no
     assert terms_of(made, [d, p], 500)["wait"] > 10_000, "the same server sends them one after the other"
     send(made, [d, q], n_tokens=500)
     assert terms_of(made, [d, q], 100)["wait"] == pytest.approx(1500 - 100, rel=0.1)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+@pytest.mark.parametrize(
+    ("kept_tokens", "others"), [(0, [("p", 1000), ("q", 1000), ("q", 10_000)]), (1000, [("p", 1000)])]
+)
+def test_transfer_of_a_request_that_ended_before_it_holds_up_no_other(
+    kept_tokens: int, others: list[tuple[str, int]], *, is_refused: bool
+) -> None:
+    plain, mixed = (
+        scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 2.097152 / 3, "latencyMs": 0.0})
+        for _ in range(2)
+    )
+    d, p = one("d", "decode", in_flight=BUSY), one("p", "prefill")
+    for made in (plain, mixed):
+        answer(made, send(made, [d, p], n_tokens=100, now=-1000.0), ms=500.0)
+        if kept_tokens:
+            send(made, [d, p], n_tokens=kept_tokens)
+    gone = send(mixed, [d, p], n_tokens=8000)
+    assert pair_of(gone) == ("p", "d")
+    assert terms_of(mixed, [d, p], 1000)["wait"] > 20_000
+    assert mixed.ended(gone, tpot_s=None, is_refused=is_refused) == ()
+    if is_refused:
+        assert model_of(mixed).alone.work_tokens == pytest.approx(model_of(plain).alone.work_tokens)
+
+    for name, n_tokens in others:
+        fleet = [d, one(name, "prefill")]
+        assert terms_of(mixed, fleet, n_tokens) == pytest.approx(terms_of(plain, fleet, n_tokens), abs=1)
+
+
+def test_transfer_of_a_request_whose_response_the_gateway_hides_stays() -> None:
+    made = scheduler(**COSTS, fit=False, transfer={"gigabitsPerSecond": 2.097152 / 3, "latencyMs": 0.0})
+    d, p = one("d", "decode", in_flight=BUSY), one("p", "prefill")
+    assert made.ended(send(made, [d, p], n_tokens=8000), tpot_s=None) == ()
+
+    assert terms_of(made, [d, p], 1000)["wait"] > 20_000
 
 
 def test_nobody_waits_to_the_end_of_a_long_prompt_if_there_is_another_server() -> None:
