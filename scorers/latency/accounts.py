@@ -188,7 +188,7 @@ class Accounts:
         while self._due and self._due[0][0] <= now:
             due_at, key = heapq.heappop(self._due)
             request = self._open.get(key)
-            if request is None or request.due_at != due_at or request.has_begun or request.row < 0:
+            if request is None or request.due_at != due_at or request.has_begun:
                 continue  # it has ended, and its decision's id may be that of another
             self._cells[OVERDUE, request.row] += request.tokens
             self._begin(request, since=max(due_at, self._cells[SINCE, request.row]), now=due_at)
@@ -227,7 +227,7 @@ class Accounts:
 
     def refused(self, request: OpenRequest) -> None:
         """Take back the work of a request whose prompt its endpoint did not compute; it is still to end."""
-        if request.row >= 0 and request.computes:
+        if request.computes:
             take_back_work(self._cells, request)
             self._note(request.row)
 
@@ -283,8 +283,6 @@ class Accounts:
     def _drop(self, request: OpenRequest) -> None:
         if request.prompt is not None:
             self._prompts.remove(request.prompt, has_begun=request.has_begun)
-        if request.row < 0:
-            return
         if request.has_begun:
             self.releases.remove(request.row, request.place)
         else:
@@ -368,7 +366,7 @@ class Accounts:
             for name in forgotten:
                 self.shared.note(name)
         for request in self._open.values():
-            request.row = moved.get(request.row, -1)
+            request.row = moved[request.row]
             if request.prompt is not None:
                 request.prompt = self._prompts.move(request.prompt, request.row, has_begun=request.has_begun)
         for row in used & moved.keys():  # prompts that moved may be followed no more: only so many are

@@ -17,7 +17,7 @@ class OpenRequest(msgspec.Struct, gc=False):
 
     Attributes:
         decision: that routed it; kept so that no other decision gets its id.
-        row: its endpoint's row, -1 once it does not count any more.
+        row: its endpoint's row, -1 if its pick was not seen, so that it belongs to no account.
         group: its endpoint's group.
         features: those of the time to first token, as they were at the pick.
         expected_ms: predicted time to first token.
