@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import RequestView
-from kvatlas.scorers.latency.accounts import SPARE_ROWS
+from kvatlas.scorers.latency import accounts
 from kvatlas.scorers.latency.cost_model import CostModel
 from kvatlas.scorers.latency.expected import Expected
 from kvatlas.scorers.latency.fleet_cost import FleetCostParams, FleetCostScorer
@@ -135,12 +135,18 @@ def test_a_request_that_failed_does_not_say_that_the_gateway_shows_no_response()
     assert expected(costs, 60.0).accounts[N_AHEAD][0] == 1.0, "it waits for its first byte"
 
 
-def test_responses_that_end_before_they_are_due_are_forgotten() -> None:
+def test_responses_that_end_before_they_are_due_are_forgotten_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accounts, "SPARE_ROWS", 20)
     costs = CostModel(PARAMS, ("gpu",))
-    for _ in range(3 * SPARE_ROWS):
+    send(costs, 1000, now=0.0)
+    for _ in range(60):
         costs.ended(send(costs, 10**9, now=0.0), tpot_s=None)
 
-    assert costs.accounts.n_due <= SPARE_ROWS + 1
+    assert costs.accounts.n_due <= 2 + 20
+    assert expected(costs, 0.1).accounts[N_AHEAD] == [1.0]
+    assert expected(costs, 60.0).accounts[N_AHEAD] == [0.0]
 
 
 def test_a_prompt_on_a_prefill_server_is_ahead_until_its_response_is_due() -> None:
