@@ -34,9 +34,9 @@ def request(first: int) -> RequestView:
     return RequestView(model="m", now=0.0, n_tokens=N_TOKENS, prefix=Prefix(array("I", [first] * N_TOKENS)))
 
 
-def send(costs: CostModel, asked: RequestView, *, cpu: int = 0) -> Decision:
-    """Route a request to the endpoint; the blocks `cpu` are in its CPU memory."""
-    seen = endpoint("a", prefix=held(cpu=cpu, n_blocks=100))
+def send(costs: CostModel, asked: RequestView, *, gpu: int = 0, cpu: int = 0) -> Decision:
+    """Route a request to the endpoint; it has the blocks `gpu` and `cpu` in its memories."""
+    seen = endpoint("a", prefix=held(gpu=gpu, cpu=cpu, n_blocks=100))
     costs.expect(asked, Candidates.of([seen]))
     decision = routed_to(seen, n_tokens=N_TOKENS)
     costs.picked(asked, decision)
@@ -114,6 +114,29 @@ def test_requests_that_wait_need_what_no_request_holds_whose_response_has_begun(
     assert missing(costs, kv=0.0, running=0, waiting=6) == pytest.approx(5 * PROMPT + PROMPT - 1), (
         "the two need the blocks of their prompt, once"
     )
+
+
+def test_request_whose_blocks_others_hold_will_hold_no_more_than_the_rest() -> None:
+    costs = model()
+    first = send(costs, request(1))
+    costs.answered(first, ttft_s=1.0)
+    found = [costs.accounts.find(each) for each in (first, send(costs, request(1), gpu=90))]
+
+    assert [each.n_held if each is not None else None for each in found] == [N_TOKENS, N_TOKENS / 10]
+
+
+def test_wait_for_blocks_says_nothing_of_the_speed() -> None:
+    costs = CostModel(LatencyCostParams(), ("gpu", "cpu"))
+    full = endpoint("a", of=load(running=8, kv=0.99, gpu_tokens=GPU_TOKENS))
+    for number in range(10):
+        asked = request(number)
+        costs.expect(asked, Candidates.of([full]))
+        decision = routed_to(full, n_tokens=N_TOKENS)
+        costs.picked(asked, decision)
+        costs.answered(decision, ttft_s=90.0)
+        costs.ended(decision, tpot_s=None)
+
+    assert costs.accounts.pace(costs.accounts.row("a")) == 1.0
 
 
 def test_short_waits_do_not_make_long_ones_look_like_nothing() -> None:

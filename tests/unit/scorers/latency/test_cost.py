@@ -253,9 +253,27 @@ def test_configured_costs_stay_when_the_fit_is_off() -> None:
     scorer = LatencyCostScorer(params, ("gpu", "cpu"))
     teach(scorer, prefill_ms=4.0, load_ms=1.0, labels={})
 
-    assert scorer.reports() == []
+    for _ in range(60):
+        scorer.ended(answered(endpoint()), tpot_s=9.0)
+
+    assert scorer.reports() == scorer.model.tpot.fits.reports() == []
     prefill = 160 / 15.928 * (1 + 80 / ATTENTION_TOKENS)
     assert rated(scorer, REQUEST, [endpoint()])[0].raw == pytest.approx(30 + prefill)
+
+
+def test_speed_of_a_group_is_not_that_of_single_endpoints() -> None:
+    scorer = LatencyCostScorer(LatencyCostParams(group_label="zone"), ("gpu",))
+    fleet = [endpoint(name, labels={"zone": "z"}) for name in "ab"]
+    for number in range(60):
+        request = RequestView("m", now=100.0 * number, n_tokens=1000)
+        rated(scorer, request, fleet)
+        decision = routed_to(fleet[0], n_tokens=1000, at=request.now)
+        scorer.picked(request, decision)
+        scorer.answered(decision, ttft_s=0.5)
+        scorer.ended(decision, tpot_s=None)
+
+    found = [each.raw for each in rated(scorer, RequestView("m", now=1e6, n_tokens=1000), fleet)]
+    assert found == pytest.approx([500.0, 500.0], rel=0.1)
 
 
 def test_groups_are_bounded_and_further_ones_share_one() -> None:
