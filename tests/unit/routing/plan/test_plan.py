@@ -57,6 +57,7 @@ def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
             ("prefix-cache-affinity-filter", "token-load-scorer", "random-picker"), math.inf, id="affinity"
         ),
         pytest.param(("latency-cost-scorer", "queue-scorer"), 0, id="one_of_two"),
+        pytest.param(("latency-cost-scorer", "p2p-source-producer"), 0, id="queues_of_sources"),
         pytest.param(("latency-cost-scorer", "utilization-detector"), 0, id="a_filter"),
     ],
 )

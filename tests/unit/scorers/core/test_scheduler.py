@@ -125,6 +125,18 @@ def test_request_whose_candidates_are_all_screened_runs_no_profile() -> None:
     assert scheduler.is_screened(decision)
 
 
+def test_faults_of_what_acts_once_are_of_the_decision() -> None:
+    common = Profile([], MaxScorePicker(), [("screen", Raising())], screeners=["screen"])
+    scheduler = Scheduler(
+        {"decode": profile("decode"), "prefill": profile("prefill")}, HANDLER, common=common
+    )
+
+    decision = decide(scheduler, REQUEST, FLEET)
+
+    assert decision.picked == ("d1",)
+    assert [(each.name, each.reason) for each in decision.faults] == [("screen", "raised")]
+
+
 def test_kept_decision_has_one_table_for_all_stages() -> None:
     scheduler = Scheduler({"decode": profile("decode"), "prefill": profile("prefill")}, HANDLER)
     decision = decide(scheduler, REQUEST, FLEET)
@@ -194,6 +206,13 @@ class Without:
     def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         keep = np.array([name not in self.names for name in candidates.names])
         return Verdicts(keep, lambda dropped: ["screened"] * len(dropped))
+
+
+class Raising(Without):
+    """A filter that raises."""
+
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        raise LookupError("no such zone")
 
 
 class Seeing:
