@@ -15,9 +15,6 @@ from .schema import PluginConfig
 from .section import Section
 from .words import nearest
 
-GATE = "flowControl"
-"""Feature gate without which the reference too reads only the saturation detector."""
-
 FAIRNESS_POLICIES = (
     "global-strict-fairness-policy",
     "round-robin-fairness-policy",

@@ -72,7 +72,7 @@ class Picks:
     def __init__(self, me: str) -> None:
         self.n_heard = self.n_concurrent = 0
         self._me = _mark(me) if me else None
-        self._n_made = self._n_drained = 0
+        self._n_made = 0
         self._parts: list[Part] = []
         self._n_waiting = 0
         self._news: dict[int, int] = {}
