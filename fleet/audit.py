@@ -254,8 +254,8 @@ class EndpointAudit:
         return self._weighted_expected, self._weighted_reused, now - self._last_at
 
     def add_up(self, others: Sequence[Contribution]) -> None:
-        """Judge by the evidence of other processes too, in place of what was given before."""
-        known = [(each.at, each.numbers) for each in others if len(each.numbers) == 3]
+        """Judge by the evidence of other processes too, in place of what was given before; malformed one is ignored."""
+        known = [(each.at, each.numbers) for each in others if _is_evidence(each.numbers)]
         self._theirs = (
             sum(numbers[0] for _, numbers in known),
             sum(numbers[1] for _, numbers in known),
@@ -266,6 +266,11 @@ class EndpointAudit:
     def _total(self) -> tuple[float, float, float]:
         expected, reused, last_at = self._theirs
         return self._weighted_expected + expected, self._weighted_reused + reused, max(self._last_at, last_at)
+
+
+def _is_evidence(numbers: Sequence[float]) -> bool:
+    """Return whether a process can have told these, see `EndpointAudit.evidence`."""
+    return len(numbers) == 3 and 0.0 <= numbers[1] <= numbers[0] and numbers[2] >= 0.0
 
 
 class Audit:

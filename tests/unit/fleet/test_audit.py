@@ -222,6 +222,26 @@ def test_lost_credit_comes_back_with_time_and_is_lost_again() -> None:
     assert audit.doubts(now=times[-1]).get("e", 1.0) == 0.0
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param([1e6, -1e6, 0.0], id="less_than_nothing_reused"),
+        pytest.param([-1e6, 1e6, 0.0], id="less_than_nothing_expected"),
+        pytest.param([1e6, 2e6, 0.0], id="more_reused_than_expected"),
+        pytest.param([1e6, 0.0, -1e6], id="future"),
+        pytest.param([1e6, 0.0], id="two_numbers"),
+    ],
+)
+def test_credit_does_not_fall_by_evidence_that_no_process_can_have(told: list[float]) -> None:
+    audit = Audit()
+    audit.shared.take("sibling", "e", told, now=0.0)
+    assert audit.doubts(now=0.0) == {}
+
+    for _ in range(10):
+        audit.add(BAD, now=0.0)
+    assert audit.doubts(now=0.0) == {"e": 0.0}
+
+
 def test_books_have_everything_that_was_judged() -> None:
     audit = Audit()
     for each in (GOOD, BAD, audited(100, 150, Verdict.EVENT_LAG)):
