@@ -89,17 +89,6 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
             for work in works:  # after an error of one, nobody waits for the others
                 work.cancel()
 
-    def run(self) -> TokenPrompt | NoPrompt:
-        """Return the ids that the engine will compute, however long it takes."""
-        encode = self.encoder.tokens
-        try:
-            if self.prompt.truncation is None:
-                self.encoder.check_fits(self.prompt.text)
-            encoded = [encode(text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)]
-            return prompt_of(self.prompt, encoded)
-        except EncodeError as error:
-            return _not_encoded(error)
-
 
 class _Foreign(msgspec.Struct, frozen=True, gc=False):
     """A chat with a template from the request, with its renderer and encoder."""
@@ -112,13 +101,6 @@ class _Foreign(msgspec.Struct, frozen=True, gc=False):
         """Render the text; returns why there is none if rendering fails."""
         try:
             return _Encoding(self.encoder, await self.process.rendered(self.chat))
-        except RenderError as error:
-            return _failed(error)
-
-    def run(self) -> TokenPrompt | NoPrompt:
-        """Return the ids that the engine will compute, however long the encoding takes."""
-        try:
-            return _Encoding(self.encoder, self.process.render(self.chat)).run()
         except RenderError as error:
             return _failed(error)
 
@@ -181,14 +163,6 @@ class PromptPipeline:
         else:
             ids = self._rendered_ids(request, rendered)
         return ids.map(lambda found: self._prompt(request, found))
-
-    def tokenize_inline(self, request: ParsedRequest) -> Prompt:
-        """Return the prompt of `request`, encoded by the calling thread."""
-        try:
-            outcome = self._rendered(request.prompt)
-        except RenderTimeoutError as error:
-            outcome = _failed(error)
-        return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
 
     def _rendered_inline(
         self, request: ParsedRequest

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from array import array
@@ -17,7 +18,6 @@ from kvatlas.tokenization.model import Prompt
 from kvatlas.tokenization.pipeline import PromptPipeline
 from kvatlas.tokenization.remote.client import RemoteTokenizer
 from kvatlas.tokenization.remote.wire import RemoteApi
-from kvatlas.tokenization.requests.request import parse_body
 from kvatlas.tokenization.service import Tokenization
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -46,7 +46,7 @@ def pipeline_of(model: ModelConfig, asked: RemoteTokenizer | None = None) -> Pro
 
 def prompt_of(pipeline: PromptPipeline, path: str = CHAT, **fields: Any) -> Prompt:
     body = {"model": "m", "messages": [HELLO], "prompt": "hello", **fields}
-    return pipeline.tokenize_inline(parse_body(path, json.dumps(body).encode()))
+    return asyncio.run(pipeline.prompt(path, json.dumps(body).encode()))
 
 
 @pytest.fixture
@@ -179,7 +179,10 @@ def test_template_of_a_request_is_rendered_when_the_engine_trusts_it(
 ) -> None:
     model = configured(tokenizer=str(folder), chat={"trustRequestTemplate": trusted})
     with closing(Tokenization(model, TokenizationConfig())) as tokenization:
-        found = prompt_of(tokenization.pipeline, chat_template="{{ messages[0].content }}lo")
+        tries = (
+            prompt_of(tokenization.pipeline, chat_template="{{ messages[0].content }}lo") for _ in range(100)
+        )
+        found = next(each for each in tries if each.reason != "template_failed")  # its process may start late
         expected = prompt_of(tokenization.pipeline, TEXT, prompt="hilo")
     assert found.reason == reason
     assert found.tokens == (expected.tokens if trusted else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from kvatlas.tokenization.chats.chat import ChatRenderer, ChatTemplate
 from kvatlas.tokenization.encoding.byte_form import estimated_tokens
-from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
+from kvatlas.tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
 from kvatlas.tokenization.errors import RequestError
 from kvatlas.tokenization.pipeline import PromptPipeline
+from kvatlas.tokenization.reading import Reader
 from kvatlas.tokenization.remote.wire import RemoteApi, remote_request
 from kvatlas.tokenization.requests.request import parse_body
 from support.models import STRICT_TEMPLATE, TINY, VISION_TEMPLATE
@@ -174,14 +175,14 @@ REQUESTS = st.sampled_from(sorted(BODIES)).flatmap(
 
 
 @pytest.fixture(scope="module")
-def pipelines() -> list[PromptPipeline]:
-    """Make pipelines without tokenizer, and with templates that expect different forms of messages."""
+def tokenizers() -> list[ModelTokenizer | None]:
+    """Load none, and those with templates that expect different forms of messages."""
     tiny = load_tokenizer(TINY)
-    tokenizers = [tiny]
+    tokenizers: list[ModelTokenizer | None] = [None, tiny]
     for source in (VISION_TEMPLATE, STRICT_TEMPLATE):
         chat = ChatRenderer(templates={"default": ChatTemplate(source)}, special_tokens={})
         tokenizers.append(replace(tiny, chat=chat))
-    return [PromptPipeline(None), *map(PromptPipeline, tokenizers)]
+    return tokenizers
 
 
 @given(path=st.sampled_from(sorted(BODIES)), body=st.binary(max_size=64))
@@ -191,16 +192,17 @@ def test_only_request_errors_are_raised_when_a_body_is_bytes(path: str, body: by
 
 
 @given(sent=REQUESTS)
-def test_only_request_errors_are_raised_whatever_the_body(
-    pipelines: list[PromptPipeline], sent: tuple[str, object]
+async def test_only_request_errors_are_raised_whatever_the_body(
+    tokenizers: list[ModelTokenizer | None], sent: tuple[str, object]
 ) -> None:
     path, body = sent
     try:
         request = parse_body(path, json.dumps(body).encode())
     except RequestError:
         return
-    for pipeline in pipelines:
-        prompt = pipeline.tokenize_inline(request)
+    for tokenizer in tokenizers:
+        with closing(Reader()) as reader:
+            prompt = await PromptPipeline(tokenizer, reader=reader).tokenize(request)
         assert (prompt.tokens is None) == (prompt.reason is not None) == bool(prompt.detail)
         assert prompt.cut is None or prompt.tokens is not None
         assert prompt.tokens is None or isinstance(prompt.tokens, array)
