@@ -124,6 +124,20 @@ def test_older_parameters_mean_the_same() -> None:
     assert stages_of(decision) == {"prefill": ("p0",)}
 
 
+def test_older_parameters_name_the_profiles() -> None:
+    names = {"decodeProfile": "d", "prefillProfile": "p", "encodeProfile": "e"}
+    plan = staged(
+        ALWAYS, MEDIA, names=("d", "p", "e"), deciderPluginName=ALWAYS, encodeDeciderPluginName=MEDIA, **names
+    )
+
+    draws = iter([0.0, 0.9, 0.9])
+    decision = decide(plan.profile, WITH_MEDIA, [server(each, None) for each in "ab"], rng=draws.__next__)
+
+    assert decision.placement is not None
+    assert decision.placement.profile == "d"
+    assert [(each.name, each.profile) for each in decision.stages] == [("encode", "e"), ("prefill", "p")]
+
+
 def test_no_decode_server_is_no_stage_at_all() -> None:
     decision = placed(ALWAYS, deciders={"prefill": ALWAYS}, fleet=FLEET[2:])
 
