@@ -13,18 +13,18 @@ IDLE = dict.fromkeys("abcdefgh", 0)
 
 
 async def test_replicas_break_the_ties_of_a_request_alike() -> None:
-    picks: list[list[str]] = []
-    for _ in range(2):
+    picks: list[dict[int, str]] = []
+    for numbers in (range(40), reversed(range(40))):
         async with picker_parts(IDLE, knowledge=Knowledge(time.monotonic)) as parts:
-            found: list[str] = []
-            for number in range(40):
+            found: dict[int, str] = {}
+            for number in numbers:
                 result = parts.picker.route(
                     RoutingRequest("/", has_body=False, request_id=f"request {number}")
                 )
                 assert isinstance(result, Known)
                 assert isinstance(result.value, Route)
-                found.append(result.value.decision.picked[0])
+                found[number] = result.value.decision.picked[0]
             picks.append(found)
 
     assert picks[0] == picks[1]
-    assert len(set(picks[0])) > 4
+    assert len(set(picks[0].values())) > 4

@@ -154,6 +154,7 @@ async def test_list_of_models_is_answered_if_the_configuration_says_so() -> None
     [
         pytest.param(None, "b:80", id="all"),
         pytest.param(frozenset({"a:80", "b"}), "b:80", id="by_ip"),
+        pytest.param(frozenset({"a:80", "b:80"}), "b:80", id="by_address"),
         pytest.param(frozenset({"a:80"}), "a:80", id="the_gateway_wins"),
     ],
 )
