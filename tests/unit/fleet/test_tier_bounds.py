@@ -303,3 +303,15 @@ async def test_capacities_that_no_replica_can_have_seen_are_ignored(numbers: lis
         fleet.tick(now=0.0)
 
         assert engine.observed(CPU) is None
+
+
+async def test_capacity_that_another_replica_saw_is_that_of_its_rank_and_tier() -> None:
+    async with make_fleet(tiers()) as fleet:
+        channel, engine = channel_of(fleet), AuditedEndpoint(fleet)
+        fleet.add_rank("e", RankAddresses(1, NOWHERE, None))
+        places = ("1\ncpu", "0\nother", "2\ncpu")
+        told = {f"capacities\ne\n{place}": [500.0, 0.1, 9.0] for place in places}
+        channel.apply("one", msgspec.msgpack.encode(told))
+        fleet.tick(now=0.0)
+
+        assert [each.observed(CPU) is not None for each in engine.endpoint.ranks] == [False, True]
