@@ -202,6 +202,10 @@ async def test_nothing_is_predicted_while_that_is_switched_off() -> None:
         fleet.add("a", addresses(1, events="tcp://127.0.0.1:1"), {})
         tell(fleet, "a", stored([99] * BLOCK))
         before = send(fleet, SENT)
+        other = fleet.predictions.foreign(
+            "a", array("Q", [1]), block_size=BLOCK, lookahead=0, now=0.0, ttl_s=9.0, wait_s=9.0
+        )
+        assert other is None
 
         fleet.configure(fleet_settings(PREDICTING))
         after = send(fleet, SENT)

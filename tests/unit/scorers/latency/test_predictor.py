@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kvatlas.scorers.core.candidates import Candidates
-from kvatlas.scorers.core.decision import Decision, Origin
+from kvatlas.scorers.core.decision import PREFILL, Decision, Origin, Placement, Stage
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.predictions import Predictions
 from kvatlas.scorers.core.slo import Slo
@@ -153,3 +153,23 @@ def test_costs_are_reported_with_the_error_of_what_was_predicted() -> None:
     assert tpot.costs_ms["token"] == pytest.approx(30, rel=0.2)
     assert tpot.mape < 0.05
     assert tpot.credits == {}
+
+
+def test_refused_request_teaches_nothing_at_either_server_and_a_response_its_length() -> None:
+    model = predictor()
+    untaught = model.model.work_tokens, model.model.lengths.mean("m")
+    stage = Stage(PREFILL, "prefill", routed_to(endpoint("p"), n_tokens=900_000))
+    placement = Placement("prefill-decode", "decode", (stage,))
+    for decision in (
+        routed_to(endpoint("a"), n_tokens=900_000),
+        msgspec.structs.replace(routed_to(endpoint("a"), n_tokens=900_000), placement=placement),
+    ):
+        model.picked(RequestView("m", 0.0, n_tokens=900_000), decision)
+        model.refused(decision)
+        model.ended(decision, tpot_s=None)
+    assert (model.model.work_tokens, model.model.lengths.mean("m")) == pytest.approx(untaught, abs=1e-6)
+    assert not len(model.model.accounts)
+
+    for _ in range(30):
+        model.generated(decision, n_tokens=1000)
+    assert model.model.lengths.mean("m") == pytest.approx(1000.0)
