@@ -29,10 +29,11 @@ FLEET = (
 
 @pytest.fixture(name="decision")
 def a_decision() -> Decision:
-    """Return a decision after one whose work is typical."""
+    """Return a decision after one whose work is typical; the response has begun, and is not at its end."""
     table = Candidates.of(FLEET)
     first = PLAN.profile.decide(REQUEST, table, rng=no_chance)
     PLAN.profile.picked(REQUEST, first)
+    PLAN.profile.answered(first, ttft_s=1.0)
     return PLAN.profile.decide(REQUEST, table, rng=no_chance)
 
 
