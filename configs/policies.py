@@ -88,6 +88,13 @@ def with_policy(config: KVAtlasConfig, policy: PolicyName, filters: Sequence[str
     return msgspec.structs.replace(config, policy=policy, plugins=plugins, scheduling_profiles=profiles)
 
 
+def keeps_filters(config: KVAtlasConfig) -> bool:
+    """Return whether a configuration has filters that policy `latency` kept, see `with_policy`."""
+    if config.policy != "latency" or config.disaggregation.is_on:
+        return False
+    return any(each.plugin_ref != _COST for profile in config.scheduling_profiles for each in profile.plugins)
+
+
 def with_shadow(config: KVAtlasConfig, policy: PolicyName | None) -> KVAtlasConfig:
     """Return the configuration with a policy as its shadow in place of any other shadow; None for no shadow."""
     shadow = msgspec.structs.replace(config.shadow, file="", policy=policy)

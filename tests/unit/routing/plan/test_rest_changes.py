@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.plain import plain
 from kvatlas.configs.schema import KVAtlasConfig, PluginConfig, SnapshotConfig, WeightsConfig
 from kvatlas.configs.section import PolicyName
 from kvatlas.fleet.errors import ConfigRefusedError
@@ -145,6 +146,21 @@ def test_latency_keeps_the_filters_of_a_profile_in_their_order() -> None:
 
     with pytest.raises(ConfigRefusedError, match="with a, topology-affinity-filter, context-length-aware, b"):
         with_changes(config, config, {"policy": "weights"})
+
+
+def test_filters_that_latency_kept_are_shown_as_a_file_writes_them() -> None:
+    profiles = [{"plugins": [{"pluginRef": "queue-scorer"}, {"pluginRef": "a"}]}]
+    config = make_config(plugins=FILTERS, schedulingProfiles=profiles)
+    found = make_plan(with_changes(config, config, {"policy": "latency"})).config
+
+    shown = plain(found)
+
+    file = make_config(**{key: shown[key] for key in ("plugins", "schedulingProfiles")})
+    view = RequestView(model="m", now=0.0, n_tokens=100)
+    decision = make_plan(file).profile.decide(view, Candidates.of([endpoint("1")]), rng=lambda: 0.5)
+    assert decision.filters == ("a",)
+    assert [each.type for each in decision.scorers] == ["fleet-cost-scorer"]
+    assert "policy" not in shown
 
 
 def test_decode_filter_that_no_profile_has_is_not_kept() -> None:
