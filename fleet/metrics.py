@@ -94,6 +94,9 @@ class SnapshotMetrics:
         self.failures = Counter(
             "kvatlas_snapshot_failures", "Snapshots that could not be written.", registry=registry
         )
+        self.failing = Gauge(
+            "kvatlas_snapshot_failing", "1 when the last write of the snapshot failed.", registry=registry
+        )
         self.refused = Counter(
             "kvatlas_snapshot_refused", "Snapshots refused at the start.", ["reason"], registry=registry
         )

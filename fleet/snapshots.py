@@ -144,6 +144,7 @@ class Snapshots:
             n_bytes = await self._write_file(created)
         except OSError as error:
             self._metrics.failures.inc()
+            self._metrics.failing.set(1)
             if str(error) != self._failure:
                 self._failure = str(error)
                 log.warning(
@@ -153,6 +154,7 @@ class Snapshots:
             return
         self._failure, self._created = "", created
         self._metrics.writes.inc()
+        self._metrics.failing.set(0)
         self._metrics.size_bytes.set(n_bytes)
         self._metrics.write_seconds.observe(time.monotonic() - begin)
 

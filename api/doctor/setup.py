@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ...configs.endpoints import endpoint_addresses
@@ -223,6 +224,28 @@ def _recorded(deployment: Deployment) -> Iterator[Finding]:
         yield Finding(State.OK, f"{fates.get('recorded', 0):.0f} requests are in the traces")
 
 
+def _saved(deployment: Deployment) -> Iterator[Finding]:
+    counts, file = deployment.counts, deployment.config.snapshot.file
+    n_failed = counts.total("kvatlas_snapshot_failures_total")
+    if not file:
+        yield Finding(State.OK, "no snapshot is to be written")
+    elif counts.total("kvatlas_snapshot_failing"):
+        (age_s,) = counts.values("kvatlas_snapshot_age_seconds")
+        newest = "there is none" if math.isnan(age_s) else f"the newest is {age_s:.0f} s old"
+        yield Finding(
+            State.FAIL,
+            f"{file} could not be written at the last of {n_failed:.0f} failed tries; {newest}",
+            "snapshot.file: a file in a folder that kvatlas may write to, with space for twice its size",
+        )
+    elif n_written := counts.total("kvatlas_snapshot_writes_total"):
+        yield Finding(State.OK, f"{n_written:.0f} snapshots were written to {file}")
+    else:
+        yield Finding(
+            State.UNKNOWN,
+            f"the first snapshot is written {deployment.config.snapshot.interval} after the start",
+        )
+
+
 CHECKS = (
     Check(
         "configuration-in-force",
@@ -288,5 +311,11 @@ CHECKS = (
         "Are requests recorded where that is wanted?",
         "traces lack requests, and replays of them show less load than there was",
         _recorded,
+    ),
+    Check(
+        "snapshots-written",
+        "Are snapshots written where they are wanted?",
+        "the next start begins with an older snapshot, or with nothing",
+        _saved,
     ),
 )

@@ -35,6 +35,18 @@ async def test_refused_file_and_python_index_are_reported(
     assert "weights.queue: found -1" in found["evidence"][0]
 
 
+async def test_snapshot_that_cannot_be_written_is_reported_until_it_can(tmp_path: Path) -> None:
+    folder = tmp_path / "snapshots"
+    async with local_process(
+        snapshot={"file": str(folder / "fleet"), "interval": "10ms", "maxAge": "1m"}
+    ) as process:
+        found = await process.until_state("snapshots-written", "fail")
+        folder.mkdir()
+        await process.until_state("snapshots-written", "ok")
+    assert f"{folder / 'fleet'} could not be written" in found["evidence"][0]
+    assert "there is none" in found["evidence"][0]
+
+
 async def test_remedies_of_a_large_fleet_are_as_few_as_its_evidence() -> None:
     fleet = [
         {"name": f"e{number}", "address": f"h:{number + 1}", "metrics": "", "events": ""}
