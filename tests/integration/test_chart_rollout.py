@@ -116,3 +116,17 @@ async def test_pods_with_their_envoy_are_replaced_without_a_failed_request(tmp_p
         await asyncio.gather(*clients)
 
     assert service.seen.keys() == {"200"}, service.seen
+
+
+async def test_requests_get_503_while_the_pod_has_no_picker(tmp_path: Path) -> None:
+    async with cluster() as (double, port), AsyncExitStack() as stack:
+        pod = ChartPod(helm(VALUES), tmp_path / "pod")
+        stack.push_async_callback(pod.end)
+        await pod.start(double, port)
+        await pod.kill_picker()
+        server = {"x-gateway-destination-endpoint": f"127.0.0.2:{port}"}
+        async with (
+            aiohttp.ClientSession(pod.url, headers=server) as session,
+            session.post("/v1/completions", json={"steps": 1}) as answer,
+        ):
+            assert answer.status == 503

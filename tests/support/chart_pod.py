@@ -84,6 +84,12 @@ class ChartPod:
         await self._envoy.start()
         self.url = self._envoy.gateway_url
 
+    async def kill_picker(self) -> None:
+        """End kvatlas by force, as the kernel does when memory runs out."""
+        if self._picker is not None:
+            self._picker.kill()
+            await self._picker.wait()
+
     async def end(self) -> None:
         """End the containers as a kubelet does: sidecars get SIGTERM only after all others have ended."""
         await asyncio.gather(*(self._end(each) for each in self._containers))

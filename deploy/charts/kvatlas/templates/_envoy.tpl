@@ -37,7 +37,9 @@ static_resources:
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor
               grpc_service: {envoy_grpc: {cluster_name: kvatlas}}
-              failure_mode_allow: {{ .failOpen }}
+              # Without the picker no server is known. Clients try again after 503, and after no 500.
+              failure_mode_allow: false
+              status_on_error: {code: ServiceUnavailable}
               processing_mode:
                 request_header_mode: SEND
                 request_body_mode: FULL_DUPLEX_STREAMED
