@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from msgspec import Meta, field
 
-from ..core.candidates import Candidates
+from ..core.candidates import UPDATED_AT, Candidates
 from ..core.columns import FloatArray, Mask, RowArray
 from ..core.model import RequestView
 from ..core.params import PluginParams
@@ -176,7 +176,9 @@ def placement_costs(
         Answering(
             alone.features, alone.costs, alone.ttft_ms, weighed.tpot_ms, decode.state, _rows_of(decode)
         ),
-        Pairs(pairs.features, pairs.costs, pairs.ttft_ms, _rows_of(prefill)) if pairs is not None else None,
+        Pairs(pairs.features, pairs.costs, _known_first(pairs.ttft_ms, prefill, decode), _rows_of(prefill))
+        if pairs is not None
+        else None,
         is_apart,
         numbers,
         sums,
@@ -194,6 +196,14 @@ def placement_costs(
         others_ms,
         least,
     )
+
+
+def _known_first(ttft_ms: FloatArray, prefill: Candidates, decode: Candidates) -> FloatArray:
+    """Return the times of pairs, infinite with a prefill server of unknown load beside any server of known load, see `known_first`."""
+    is_unknown = np.isnan(prefill.state[UPDATED_AT])
+    if not is_unknown.any() or (is_unknown.all() and np.isnan(decode.state[UPDATED_AT]).all()):
+        return ttft_ms  # as nearly always
+    return np.where(is_unknown[:, np.newaxis], math.inf, ttft_ms)
 
 
 def _rows_of(candidates: Candidates) -> RowArray:

@@ -384,8 +384,3 @@ def test_costs_of_pairs_and_requests_under_way_are_shared_with_other_processes()
     after = decide(here, request(4000), fleet)
 
     assert options_of(after)[0].total_ms > options_of(before)[0].total_ms
-
-
-def test_servers_with_unknown_load_come_after_those_with_known_load() -> None:
-    down = anyone("d0", prefix=held(gpu=9), labels={ROLE_LABEL: "decode"})
-    assert pair_of(placed(down, decoder("d1", ahead=500), prefiller())) == ("p", "d1")
