@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,9 @@ from .log import LogOptions
 from .overrides import Overrides
 
 log = logging.getLogger(__name__)
+
+MOST_PATH_BYTES = 100
+"""Longest path of a folder with Unix sockets, whose own paths have at most 107 bytes."""
 
 
 def run_server(
@@ -77,12 +81,12 @@ def run_server(
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOptions) -> int:
     """Serve in several workers, and return the exit status."""
     n_workers, kept = config.server.workers, KeptConfig(config, files)
-    heartbeats = Heartbeats(n_workers)
-    try:
-        ports = SharedPorts(config.server)
-    except KVAtlasError as error:
-        fail(str(error))
-    with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:  # only this user may enter it
+    with _folder_of_sockets() as folder:
+        heartbeats = Heartbeats(n_workers)
+        try:
+            ports = SharedPorts(config.server)
+        except KVAtlasError as error:
+            fail(str(error))
 
         def run(worker: int) -> int:
             log_options.start(worker=worker)
@@ -101,3 +105,17 @@ def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_options: LogOpti
             timeout_s=config.server.worker_timeout,
             on_look=kept.look,
         ).serve()
+
+
+def _folder_of_sockets() -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder that only this user may enter; end the command if none can be made."""
+    problem = "server.workers: no folder for the sockets between workers can be made"
+    remedy = "mount a folder to write to at /tmp, or set TMPDIR to one; or set server.workers to 1"
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="kvatlas-")
+    except OSError as error:
+        fail(f"{problem}: {error}; {remedy}")
+    if len(os.fsencode(folder.name)) > MOST_PATH_BYTES:
+        folder.cleanup()
+        fail(f"{problem}: the path {folder.name} is longer than {MOST_PATH_BYTES} bytes; {remedy}")
+    return folder
