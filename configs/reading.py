@@ -8,6 +8,9 @@ from pathlib import Path
 from .document import Document, parse_document
 from .errors import ConfigError, Problem
 
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""Most bytes of a file: some 40,000 endpoints. To parse a larger one, such as a log, would take the interpreter from requests for minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class GivenText:
@@ -42,7 +45,11 @@ def read_document(path: str | Path | GivenText) -> Document:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        with file.open("rb") as opened:
+            raw = opened.read(MAX_FILE_BYTES + 1)
+        if len(raw) <= MAX_FILE_BYTES:
+            return raw
+        problem = Problem(f"has more than {MAX_FILE_BYTES} bytes; name a configuration file")
     except FileNotFoundError:
         problem = Problem("no such file")
     except IsADirectoryError:

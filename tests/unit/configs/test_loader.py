@@ -8,6 +8,7 @@ import pytest
 
 from kvatlas.configs.errors import ConfigError, Problem
 from kvatlas.configs.loader import load_config, load_file
+from kvatlas.configs.reading import MAX_FILE_BYTES
 from kvatlas.configs.schema import KVAtlasConfig
 from support.config_files import HEAD, message_of
 
@@ -54,6 +55,11 @@ def test_listeners_may_be_off_or_on_free_ports(config_file: Path) -> None:
     )
 
     assert load_config(config_file).server.ext_proc == ""
+
+
+def test_file_that_is_far_too_large_is_not_parsed(config_file: Path) -> None:
+    config_file.write_text(f"{HEAD}#{'x' * MAX_FILE_BYTES}\n")
+    assert message_of(config_file).startswith("config.yaml: has more than 4194304 bytes")
 
 
 @pytest.mark.parametrize(
