@@ -18,8 +18,8 @@ REPLICA_GONE_S ?= 60
 REPLICA_FIGURES := build/replica-check.jsonl
 # Where vllm-check installs vLLM and keeps its logs; checkouts can share one.
 VLLM_DIR ?= .vllm-check
-# Tests wait for half of their time, so three of them keep two cores busy.
-TESTS_AT_ONCE ?= $(shell expr $$(nproc) + $$(nproc) / 2)
+# Tests wait for half of their time, so four of them keep two cores busy.
+TESTS_AT_ONCE ?= $(shell expr 2 \* $$(nproc))
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
