@@ -9,7 +9,7 @@ from .document import Document, parse_document
 from .errors import ConfigError, Problem
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
-"""Most bytes of a file: some 40,000 endpoints. To parse a larger one, such as a log, would take the interpreter from requests for minutes."""
+"""Most bytes of a file, far more than a configuration has: parsing a larger one, such as a log, would hold up requests."""
 
 
 @dataclass(frozen=True, slots=True)

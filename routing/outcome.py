@@ -148,16 +148,11 @@ class Completion(msgspec.Struct, frozen=True):
         return self.response.output_tokens(self.route.decision)
 
     @property
-    def was_refused(self) -> bool:
-        """Whether the response of the picked endpoint has an error status."""
-        if self.route is None or self.endpoint != self.route.addresses[0]:
-            return False
-        return self.response.status is not None and self.response.status >= HTTPStatus.BAD_REQUEST
-
-    @property
     def was_computed(self) -> bool:
         """Whether the picked endpoint probably computed the prompt. A response that was not seen counts as successful."""
-        if self.route is None or self.endpoint != self.route.addresses[0] or self.was_refused:
+        if self.route is None or self.endpoint != self.route.addresses[0]:
+            return False
+        if self.response.status is not None and self.response.status >= HTTPStatus.BAD_REQUEST:
             return False
         return self.outcome is not Outcome.ABORTED or self.response.time_to_first_byte_s is not None
 

@@ -209,11 +209,6 @@ def test_one_of_several_replicas_is_ready_by_default() -> None:
             id="proxy",
         ),
         pytest.param(
-            {"router": SERVERS | {"proxy": {"enabled": True, "failOpen": True}}},
-            "let router.epp.replicas be 2 or more",
-            id="fail_open",
-        ),
-        pytest.param(
             ROUTER | {"inferenceExtension": {"flags": {"pool-group": OLD_GROUP}}},
             "inferencePool.existing",
             id="group",

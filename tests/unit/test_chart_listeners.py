@@ -70,6 +70,14 @@ def test_pod_is_replaced_when_its_envoy_has_another_file() -> None:
     assert template({"port": 8090}) != template({})
 
 
+def test_value_of_the_reference_that_cannot_help_is_taken_and_changes_nothing() -> None:
+    def envoy(proxy: Manifest) -> object:
+        router = STANDALONE["router"] | {"proxy": {"enabled": True} | proxy}
+        return only(helm({"router": router}), "ConfigMap")["data"]["envoy.yaml"]
+
+    assert envoy({"failOpen": True}) == envoy({"failOpen": False}) == envoy({})
+
+
 @pytest.mark.parametrize(
     ("flags", "secure", "protocol"),
     [

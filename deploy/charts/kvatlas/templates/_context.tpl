@@ -107,7 +107,6 @@
 {{- if and $proxy.enabled (or (ne $proxy.proxyType "envoy") (ne $proxy.mode "sidecar")) }}{{ fail (printf "router.proxy is %s as %s, want envoy as sidecar" $proxy.proxyType $proxy.mode) }}{{ end -}}
 {{- if and $proxy.enabled (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) }}{{ fail (printf "router.proxy.enabled is true, and its Envoy is a native sidecar, which Kubernetes has since 1.29; this cluster is %s: use a gateway instead" .Capabilities.KubeVersion.Version) }}{{ end -}}
 {{- if and $proxy.enabled (eq $secure "true") }}{{ fail "secure-serving is true with router.proxy, whose Envoy asks the picker within the pod in plain text" }}{{ end -}}
-{{- if hasKey $proxy "failOpen" }}{{ fail "router.proxy.failOpen is set, and has no effect: without the picker Envoy knows no server, and answers 503. Remove it (--set router.proxy.failOpen=null), and let router.epp.replicas be 2 or more; or use a gateway, whose InferencePool has failureMode FailOpen" }}{{ end -}}
 {{- if and $elects (gt (len $perWorker) 1) }}{{ fail (printf "server.workers is %d, and a leader is elected among %d replicas, of whose workers only one would be ready: set config.replicas.transport valkey, or leaderElection false" (len $perWorker) (int $epp.replicas)) }}{{ end -}}
 {{- $builtIn := has $epp.pluginsConfigFile (list "" "default-plugins.yaml" "payload-agnostic.yaml") -}}
 {{- if and (not $builtIn) (not (hasKey $epp.pluginsCustomConfig $epp.pluginsConfigFile)) }}{{ fail (printf "pluginsConfigFile %q is not in pluginsCustomConfig" $epp.pluginsConfigFile) }}{{ end -}}
